@@ -81,19 +81,14 @@ impl Supervisor {
     pub(super) fn enforce_time_limit(&mut self) {
         let limit = self.options().request_timeout.map_or(u64::MAX, milliseconds);
         let now = self.shared.now();
-        let over: Vec<Arc<WorkerInfo>> = self
-            .workers
-            .values()
-            .filter(|info| {
-                let since = info.busy_since.load(Ordering::Relaxed);
-                let deadline = info.deadline.load(Ordering::Relaxed);
-                since != 0
-                    && (now.saturating_sub(since) >= limit || (deadline != 0 && now >= deadline))
-            })
-            .map(Arc::clone)
-            .collect();
-        for info in over {
-            if self.shared.time_out(&info) {
+        let is_over = |info: &WorkerInfo| {
+            let since = info.busy_since.load(Ordering::Relaxed);
+            let deadline = info.deadline.load(Ordering::Relaxed);
+            since != 0 && (now.saturating_sub(since) >= limit || (deadline != 0 && now >= deadline))
+        };
+        let over = self.workers.values().filter(|info| is_over(info));
+        for info in over.map(Arc::clone).collect::<Vec<_>>() {
+            if self.shared.end_overdue(&info, || is_over(&info)) {
                 self.kill(&info);
             }
         }
