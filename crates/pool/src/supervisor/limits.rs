@@ -104,15 +104,19 @@ impl Supervisor {
         }
     }
 
-    /// Replaces workers whose memory exceeds the limit after a request. A worker that has answered none is as large as
-    /// its successor would be, so it is never replaced for that.
+    /// Replaces workers whose memory exceeds the limit after a request. A worker that has answered none is not replaced
+    /// for that: while it is idle, its successor would be as large.
     pub(super) fn look_at_memory(&mut self) {
         for info in self.workers.clone().into_values() {
             if !self.shared.exceeds_memory_limit(&info) || self.shared.one_shot() {
                 continue;
             }
+            let is_idle = info.busy_since.load(Ordering::Relaxed) == 0;
             if info.requests.load(Ordering::Relaxed) == 0 {
-                self.note_limit_below_boot(&info);
+                // What a first request takes says nothing about the boot.
+                if is_idle {
+                    self.note_limit_below_boot(&info);
+                }
             } else if info.life.order_successor() {
                 self.replace(info.slot, "memory_limit");
             }
