@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use self::disk::Disk;
 use self::flights::Flights;
 use self::purges::{Purge, Purges, Ticket};
-use self::store::{COPIES, Slot, Store, Variants};
+use self::store::{COPIES, PASSED, Slot, Store, Variants};
 
 pub use self::disk::DiskReport;
 pub(crate) use self::fill::{CACHE_STATUS, Filling, Storing};
@@ -174,17 +174,6 @@ impl pool::PurgeSink for OfApplication {
     }
 }
 
-/// What is stored for a request.
-#[derive(Debug)]
-pub(crate) enum Found {
-    /// An answer.
-    Entry(Arc<Entry>),
-    /// Nothing, and requests for it do not wait for each other: its answers were not stored lately.
-    Passed,
-    /// Nothing.
-    Nothing,
-}
-
 impl AnswerCache {
     pub(crate) fn new(options: &CacheOptions) -> Result<Self, DiskError> {
         let purges = Arc::<Purges>::default();
@@ -270,7 +259,9 @@ impl AnswerCache {
             self.store.retain(|key, slot| match slot {
                 // An answer that is on disk, too, counts there.
                 Slot::Entry(entry) => stays(key, &entry.tags, !self.is_on_disk(entry)),
-                Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => !all,
+                Slot::Rule(_) | Slot::Coded { .. } => !all,
+                // It is no answer: purges that are faster than PHP are a reason for it.
+                Slot::Passed { .. } => true,
             });
             if let Some(disk) = &self.disk {
                 disk.retain(|key, kept| kept.tags().map_or(!all, |tags| stays(key, tags, true)));
@@ -326,31 +317,19 @@ impl AnswerCache {
         }
     }
 
-    /// Returns what is stored for a request, from disk if it is not in memory.
-    pub(crate) async fn look(&self, key: &Key, headers: &HeaderMap, now: Instant) -> Found {
-        let passed =
-            |found: Option<&Slot>| matches!(found, Some(Slot::Passed { until }) if now < *until);
-        if let Some(base) = self.base(key) {
-            let found = self.store.get(&base);
-            let selected = self.rule(&base, found.as_ref()).map(|rule| rule.select(&base, headers));
-            let (at, found) = match &selected {
-                Some(selected) => (&**selected, self.store.get(selected)),
-                None => (&*base, found),
-            };
-            match found {
-                Some(Slot::Entry(entry)) => return Found::Entry(entry),
-                found if passed(found.as_ref()) => return Found::Passed,
-                _ => {}
-            }
-            if let Some(disk) = &self.disk
-                && let Some(entry) = self.read(disk, at).await
-            {
-                return Found::Entry(entry);
-            }
+    /// Returns the answer that is stored for a request, from disk if it is not in memory.
+    pub(crate) async fn look(&self, key: &Key, headers: &HeaderMap) -> Option<Arc<Entry>> {
+        let base = self.base(key)?;
+        let found = self.store.get(&base);
+        let selected = self.rule(&base, found.as_ref()).map(|rule| rule.select(&base, headers));
+        let (at, found) = match &selected {
+            Some(selected) => (&**selected, self.store.get(selected)),
+            None => (&*base, found),
+        };
+        if let Some(Slot::Entry(entry)) = found {
+            return Some(entry);
         }
-        // Copies are not at the key at which requests wait for each other.
-        let waits_not = key.is_rewritten() && passed(self.store.get(key.as_bytes()).as_ref());
-        if waits_not { Found::Passed } else { Found::Nothing }
+        self.read(self.disk()?, at).await
     }
 
     /// Returns the key at which the answers for a request are. It is that of the request, or for copies of a target one with
@@ -409,6 +388,19 @@ impl AnswerCache {
         newest.then_some(entry)
     }
 
+    /// Returns whether requests for this key do not wait for each other: answers to them were not stored lately.
+    pub(crate) fn is_passed(&self, key: &Key, now: Instant) -> bool {
+        let at = passed_at(key.as_bytes());
+        match self.store.get(&at) {
+            Some(Slot::Passed { until }) if now < until => true,
+            Some(_) => {
+                self.store.remove(&at);
+                false
+            }
+            None => false,
+        }
+    }
+
     /// Joins the requests for this key: leads them, or waits for the one that does. `again`: it has waited for an answer that was
     /// purged.
     pub(crate) fn join(self: &Arc<Self>, key: &Key, again: bool) -> Joined {
@@ -457,6 +449,12 @@ impl AnswerCache {
         while background.try_join_next().is_some() {}
         background
     }
+}
+
+/// Returns the key at which it stands that requests for `key` do not wait for each other. No purge, no unsafe request and
+/// no rule changes it.
+fn passed_at(key: &[u8]) -> Box<[u8]> {
+    [key, &[PASSED]].concat().into()
 }
 
 /// Returns the key of the number of a target's copies.

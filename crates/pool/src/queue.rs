@@ -11,6 +11,7 @@
 //!   most (`backlog`).
 
 mod excess;
+mod overdue;
 mod quiet;
 
 use std::collections::VecDeque;

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::flights::{FlightEnd, FlightGuard};
 use super::purges::Ticket;
 use super::store::{Entry, Slot, Variants};
-use super::{AnswerCache, Count};
+use super::{AnswerCache, Count, passed_at};
 use crate::date;
 
 /// The name of the field of RFC 9211.
@@ -224,6 +224,7 @@ impl Storing {
             cache.store.insert(&entry.key, &Slot::Entry(Arc::clone(entry)));
         });
         if kept {
+            cache.store.remove(&passed_at(key.as_bytes()));
             Count::add(&cache.counts.stored);
             FlightEnd::Stored
         } else if cache.purges.is_newest(*ticket) {

@@ -5,6 +5,7 @@
 //!   and for [`PASSED`] none waits again.
 //! - If the request that leads is aborted, or its answer is purged before it is stored, one of those that wait leads next.
 //!   If that answer is purged, too, all go on at once, and for [`PURGED`] none waits again: PHP is slower than the purges.
+//! - That none waits is noted apart from what is stored, and ends early only when an answer is stored.
 //! - If the application fails, all that wait go on at once, also if a stale answer is sent in the failure's place.
 //! - No request waits longer than [`PATIENCE`].
 
@@ -16,8 +17,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::AnswerCache;
 use super::store::Slot;
+use super::{AnswerCache, passed_at};
 
 /// How long a request waits for the answer to another one. nginx's `proxy_cache_lock_timeout`.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -134,15 +135,7 @@ impl FlightGuard {
         };
         if self.flight.waiting.load(Ordering::Relaxed) > 0 {
             let until = Instant::now() + pause;
-            // What is stored stays: it may still serve if the application fails.
-            if self
-                .cache
-                .store
-                .get(&self.key)
-                .is_none_or(|slot| matches!(slot, Slot::Passed { .. }))
-            {
-                self.cache.store.insert(&self.key, &Slot::Passed { until });
-            }
+            self.cache.store.insert(&passed_at(&self.key), &Slot::Passed { until });
         }
     }
 }

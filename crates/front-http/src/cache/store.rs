@@ -32,6 +32,8 @@ pub(super) const VARIANT: u8 = 0xfe;
 /// The byte after a target at whose key the number of its copies is: answers to requests with fields that rewrite the
 /// target.
 pub(super) const COPIES: u8 = 0xfd;
+/// The byte after the key at which requests wait for each other: what is there says that they do not.
+pub(super) const PASSED: u8 = 0xfc;
 
 /// A stored answer.
 #[derive(Debug)]

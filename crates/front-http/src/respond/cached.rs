@@ -24,7 +24,7 @@ use crate::answer_body::Source;
 use crate::answers::Page;
 use crate::application::Application;
 use crate::cache::{
-    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Found, Invalidation, Joined,
+    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Invalidation, Joined,
     PATIENCE, Storing,
 };
 use crate::compress::{self, Encoder};
@@ -145,9 +145,9 @@ impl<A: Application> Exchange<'_, A> {
             let now = Instant::now();
             let mut stale = None;
             let mut waits = asked.may_fill && !asked.authorized;
-            match cache.look(&key, &parts.headers, now).await {
-                Found::Entry(entry) if asked.authorized && !entry.freshness.for_authorization => {}
-                Found::Entry(entry) => {
+            match cache.look(&key, &parts.headers).await {
+                Some(entry) if asked.authorized && !entry.freshness.for_authorization => {}
+                Some(entry) => {
                     let resident = now.saturating_duration_since(entry.since);
                     match entry.freshness.standing(resident) {
                         Standing::Fresh(_) => {
@@ -167,13 +167,12 @@ impl<A: Application> Exchange<'_, A> {
                         }
                     }
                 }
-                Found::Passed => waits = false,
-                Found::Nothing => {}
+                None => {}
             }
             // PHP may answer 304 to a condition of the client, which helps no other one.
             waits &= !has_condition(&parts.headers)
                 || stale.as_ref().is_some_and(|(entry, _)| entry.has_validator());
-            if !waits || collapsed {
+            if !waits || collapsed || cache.is_passed(&key, now) {
                 return Err(Onward { key, asked, stale, flight: None });
             }
             let flight = match cache.join(&key, purged) {

@@ -178,20 +178,35 @@ impl Fpm {
     fn accepted(&self, pid: u32, slot: u32) -> Arc<WorkerInfo> {
         let mut children = self.children.lock().expect("no holder panics");
         let known = children.get(&pid);
-        if let Some(child) = known.filter(|child| child.slot == slot) {
-            return Arc::clone(&child.info);
-        }
-        let info = self.common.new_info(slot, pid);
-        if let Some(KnownChild { info: old, slot: from }) = known {
+        let info = match known.filter(|child| child.slot == slot) {
+            Some(child) => Arc::clone(&child.info),
+            None => self.common.new_info(slot, pid),
+        };
+        let old = known.map(|child| &child.info);
+        if let Some(old) = old.filter(|old| !Arc::ptr_eq(old, &info)) {
             info.requests.store(old.requests.load(Ordering::Relaxed), Ordering::Relaxed);
-            // The status shows each process once.
-            let mut infos = self.common.infos();
-            if infos.get(from).is_some_and(|shown| Arc::ptr_eq(shown, old)) {
-                infos.remove(from);
-            }
+            info.resident.store(old.resident.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        info.booted_at.store(self.common.now(), Ordering::Relaxed);
+        self.show(slot, &info, old);
         children.insert(pid, KnownChild { info: Arc::clone(&info), slot });
         info
+    }
+
+    /// Shows a child's record at its slot in the status, and not where its old one is. That place gets what was shown
+    /// here: a child whose client has left may still run, and accepts another slot's connection later.
+    fn show(&self, slot: u32, info: &Arc<WorkerInfo>, old: Option<&Arc<WorkerInfo>>) {
+        let mut infos = self.common.infos();
+        let mut places = infos.iter();
+        let from = old.and_then(|old| places.find(|(_, shown)| Arc::ptr_eq(shown, old)));
+        let from = from.map(|(from, _)| *from).filter(|from| *from != slot);
+        let displaced = infos.insert(slot, Arc::clone(info));
+        if let Some(from) = from {
+            match displaced.filter(|other| other.exit().is_none()) {
+                Some(other) => infos.insert(from, other),
+                None => infos.remove(&from),
+            };
+        }
     }
 
     /// Calls `with` if the child still belongs to this slot. No other slot gets the child in the meantime.

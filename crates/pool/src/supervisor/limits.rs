@@ -81,19 +81,14 @@ impl Supervisor {
     pub(super) fn enforce_time_limit(&mut self) {
         let limit = self.options().request_timeout.map_or(u64::MAX, milliseconds);
         let now = self.shared.now();
-        let over: Vec<Arc<WorkerInfo>> = self
-            .workers
-            .values()
-            .filter(|info| {
-                let since = info.busy_since.load(Ordering::Relaxed);
-                let deadline = info.deadline.load(Ordering::Relaxed);
-                since != 0
-                    && (now.saturating_sub(since) >= limit || (deadline != 0 && now >= deadline))
-            })
-            .map(Arc::clone)
-            .collect();
-        for info in over {
-            if self.shared.time_out(&info) {
+        let is_over = |info: &WorkerInfo| {
+            let since = info.busy_since.load(Ordering::Relaxed);
+            let deadline = info.deadline.load(Ordering::Relaxed);
+            since != 0 && (now.saturating_sub(since) >= limit || (deadline != 0 && now >= deadline))
+        };
+        let over = self.workers.values().filter(|info| is_over(info));
+        for info in over.map(Arc::clone).collect::<Vec<_>>() {
+            if self.shared.end_overdue(&info, || is_over(&info)) {
                 self.kill(&info);
             }
         }
@@ -109,15 +104,19 @@ impl Supervisor {
         }
     }
 
-    /// Replaces workers whose memory exceeds the limit after a request. A worker that has answered none is as large as
-    /// its successor would be, so it is never replaced for that.
+    /// Replaces workers whose memory exceeds the limit after a request. A worker that has answered none is not replaced
+    /// for that: while it is idle, its successor would be as large.
     pub(super) fn look_at_memory(&mut self) {
         for info in self.workers.clone().into_values() {
             if !self.shared.exceeds_memory_limit(&info) || self.shared.one_shot() {
                 continue;
             }
+            let is_idle = info.busy_since.load(Ordering::Relaxed) == 0;
             if info.requests.load(Ordering::Relaxed) == 0 {
-                self.note_limit_below_boot(&info);
+                // What a first request takes says nothing about the boot.
+                if is_idle {
+                    self.note_limit_below_boot(&info);
+                }
             } else if info.life.order_successor() {
                 self.replace(info.slot, "memory_limit");
             }

@@ -182,6 +182,21 @@ async fn requests_behind_one_over_its_time_limit_have_a_time_of_their_own() {
 }
 
 #[tokio::test]
+async fn a_request_behind_one_over_its_time_limit_never_begins_on_the_worker_that_is_killed() {
+    let mut options = options(1);
+    options.request_timeout = Some(Duration::from_secs(1));
+    options.ini = vec![("kill-late".into(), "1".into())];
+    let pool = start_deep(options).await;
+    let long = send(&pool, "/sleep?1200");
+    let behind = send(&pool, "/sleep?700");
+    until_ahead(&pool, 1).await;
+    // It may end before the kill.
+    drop(long.await.unwrap());
+    assert_eq!(behind.await.unwrap().unwrap(), "slept");
+    assert_eq!((pool.status().timeouts, pool.status().crashes), (1, 0));
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_while_its_request_is_ahead_costs_no_work() {
     let pool = start_deep(options(1)).await;
     let long = send(&pool, "/sleep?300");

@@ -136,7 +136,7 @@ pub(crate) fn check(
         let read = (&settings, environment);
         application::look(&mut report, application, info.as_ref(), read, whose);
         if on_lambda || lambda::is_here(environment) {
-            lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
+            lambda::look(&mut report, read, application, plan.as_ref(), info.as_ref());
         }
     }
     let running = Running::of(target, environment);

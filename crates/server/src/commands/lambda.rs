@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::boot::{boot, restored};
-pub(crate) use self::settings::{lanes, settings};
+pub(crate) use self::settings::{handler, lanes, settings};
 use crate::app::boot::service_of;
 use crate::app::target::LambdaTarget;
 use crate::app::user::prepare_for_php;

@@ -111,7 +111,7 @@ impl Settings {
             if http.client_crl.is_some() {
                 return together(
                     "`http.client_crl` is set, but clients are asked for no certificates",
-                    "name the authorities of the revocation lists in `http.client_ca`",
+                    "name the authorities of the revocation lists in `http.client_ca`, or switch `http.client_crl` off, too",
                 );
             }
             return Ok(());

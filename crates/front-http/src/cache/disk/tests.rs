@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 use crate::cache::store::Store;
-use crate::cache::{AnswerCache, CacheOptions, DiskOptions, Found, copies_of};
+use crate::cache::{AnswerCache, CacheOptions, DiskOptions, copies_of};
 
 const KEY: &[u8] = b"\0\0\0\x50http://a.test/x\0";
 
@@ -241,10 +241,7 @@ async fn copies_come_back_from_disk_and_are_invalidated_there() {
     let plain = key(&headers);
     headers.insert("x-forwarded-user", HeaderValue::from_static("a"));
     let copy = key(&headers);
-    let found = async || {
-        let found = cache.look(&copy, &HeaderMap::new(), Instant::now()).await;
-        if let Found::Entry(entry) = found { Some(entry.id) } else { None }
-    };
+    let found = async || cache.look(&copy, &HeaderMap::new()).await.map(|entry| entry.id);
     let base = cache.base_or_new(&copy, 0);
     cache.store.insert(&base, &Slot::Entry(entry(&base, 5, b"body")));
     let evict = || {

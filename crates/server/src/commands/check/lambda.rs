@@ -8,7 +8,7 @@ use super::{Report, Topic};
 use crate::app::detect::{Application, Kind};
 use crate::app::php::{Info, has_extension};
 use crate::app::plan::Plan;
-use crate::commands::lambda::{lanes, unapplied};
+use crate::commands::lambda::{handler, lanes, unapplied};
 use crate::config::{Environment, Handler, Settings};
 
 /// The number of extensions that a website may need; each lengthens every start of PHP.
@@ -22,7 +22,7 @@ pub(crate) fn is_here(environment: &Environment) -> bool {
 /// Checks what Lambda's init phase, and in some models every event, would spend time on.
 pub(crate) fn look(
     report: &mut Report,
-    settings: &Settings,
+    (settings, environment): (&Settings, &Environment),
     application: &Application,
     plan: Option<&Plan>,
     info: Option<&Info>,
@@ -38,7 +38,7 @@ pub(crate) fn look(
             "set `lambda.concurrency` on Managed Instances; otherwise there is one at once",
         );
     }
-    if settings.lambda.handler.0.is_none_or(|handler| handler == Handler::Http) {
+    if settings.lambda.handler.0.unwrap_or_else(|| handler(environment)) == Handler::Http {
         rules(report, settings);
     }
     if let Some(info) = info {

@@ -82,6 +82,11 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     ))
 }
 
+/// Returns what the environment names as the function's handler: an HTTP application, unless it names another file.
+pub(crate) fn handler(environment: &Environment) -> Handler {
+    path(None, environment).map_or(Handler::Http, |path| function::handler_of(&path))
+}
+
 /// Returns the settings that Lambda's environment implies.
 fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)> {
     let mut platform = vec![

@@ -28,10 +28,12 @@ pub(crate) fn protecting(settings: &Settings) -> Vec<Failure> {
         );
     }
     if http.client_ca.is_some() && http.client_certificates == ClientCertificates::Require {
-        protects(
-            "http.client_ca",
-            "have API Gateway or the load balancer require certificates, and set `HEARTH_HTTP_CLIENT_CA=off` in the function's environment",
-        );
+        let hint = if http.client_crl.is_none() {
+            "have API Gateway or the load balancer require certificates, and set `HEARTH_HTTP_CLIENT_CA=off` in the function's environment"
+        } else {
+            "have API Gateway or the load balancer require certificates, and set `HEARTH_HTTP_CLIENT_CA=off` and `HEARTH_HTTP_CLIENT_CRL=off` in the function's environment"
+        };
+        protects("http.client_ca", hint);
     }
     let origins = &settings.websockets.origins;
     let lists = *origins != [OriginRule::Same] && !origins.contains(&OriginRule::Any);

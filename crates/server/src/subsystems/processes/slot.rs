@@ -28,6 +28,8 @@ use crate::system::guard::{Guard, groups_of_session, kill_group};
 
 /// How long output is read after the last instance has ended: a process that has left the group may keep it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often processes in the background are looked for while no run ends: their numbers may be used again.
+const NOTED: Duration = Duration::from_secs(10);
 /// How often processes in the background are looked for at the end.
 const BEAT: Duration = Duration::from_millis(100);
 
@@ -139,14 +141,19 @@ impl Slot {
 
     /// Waits until something else is wanted. Cancel safe.
     async fn changed(&mut self) {
-        tokio::select! {
-            changed = self.wanted.changed() => {
-                // No receiver is left: the server ends.
-                if changed.is_err() {
-                    self.drain.cancelled().await;
+        loop {
+            tokio::select! {
+                changed = self.wanted.changed() => {
+                    // No receiver is left: the server ends.
+                    if changed.is_err() {
+                        self.drain.cancelled().await;
+                    }
+                    break;
                 }
+                () = self.drain.cancelled() => break,
+                // A process that a reload has removed or changed has no further run after which they are noted.
+                () = sleep(NOTED), if !self.background.is_empty() => self.note_background(),
             }
-            () = self.drain.cancelled() => {}
         }
         while self.readers.try_join_next().is_some() {}
     }

@@ -9,6 +9,8 @@ const ANSWERS: &str = "<?php echo 'answered ', $_SERVER['REQUEST_URI'];";
 const PASSWORDS: &str = "[http.basic_auth]\n\"/admin\" = \"users\"\n";
 const ORIGINS: &str =
     "[websockets]\nroutes = [\"/ws.php\"]\norigins = [\"same\", \"https://app.example.com\"]\n";
+const CERTIFICATES: &str = "[http]\nlisten = \":8443\"\ntls_cert = \"cert.pem\"\n\
+                            tls_key = \"key.pem\"\nclient_ca = \"ca.pem\"\n";
 
 fn site(settings: &str) -> Site {
     Site::empty()
@@ -21,9 +23,16 @@ fn site(settings: &str) -> Site {
 
 #[test]
 fn a_rule_that_protects_keeps_a_function_from_starting() {
-    for (settings, setting, variable) in [
-        (PASSWORDS, "`http.basic_auth`", ("HEARTH_HTTP_BASIC_AUTH", "")),
-        (ORIGINS, "`websockets.origins`", ("HEARTH_WEBSOCKETS_ORIGINS", "*")),
+    let lists = format!("{CERTIFICATES}client_crl = \"crl.pem\"\n");
+    for (settings, setting, variables) in [
+        (PASSWORDS, "`http.basic_auth`", &[("HEARTH_HTTP_BASIC_AUTH", "")][..]),
+        (ORIGINS, "`websockets.origins`", &[("HEARTH_WEBSOCKETS_ORIGINS", "*")]),
+        (CERTIFICATES, "`http.client_ca`", &[("HEARTH_HTTP_CLIENT_CA", "off")]),
+        (
+            &lists,
+            "`http.client_ca`",
+            &[("HEARTH_HTTP_CLIENT_CA", "off"), ("HEARTH_HTTP_CLIENT_CRL", "off")],
+        ),
     ] {
         let site = site(settings);
         let arguments = ["--model", "request"];
@@ -34,6 +43,8 @@ fn a_rule_that_protects_keeps_a_function_from_starting() {
         assert!(message.contains(setting), "{message}");
         let mut process = lambda.process;
         assert_eq!(process.wait(LIMIT).code(), Some(2));
+        let log = process.log().text();
+        assert!(variables.iter().all(|(variable, _)| log.contains(variable)), "{log}");
 
         let check =
             command().arg("check").arg(site.path()).args(["--lambda", "--no-boot"]).output();
@@ -42,11 +53,16 @@ fn a_rule_that_protects_keeps_a_function_from_starting() {
         let said = String::from_utf8_lossy(&check.stdout).into_owned();
         assert!(said.contains(&format!("{setting} is not applied on Lambda")), "{said}");
 
-        let lambda = Lambda::start(site.path(), &arguments, &[variable]);
+        let lambda = Lambda::start(site.path(), &arguments, variables);
         assert_eq!(body(&lambda.invoke(&get("/admin"))), "answered /admin");
         assert!(lambda.stop().success());
         // Functions get events, and no requests.
         let handler = [("_HANDLER", "functions/one.php")];
+        let mut check = command();
+        check.arg("check").arg(site.path()).args(["--lambda", "--no-boot"]).envs(handler);
+        let check = check.env("LAMBDA_TASK_ROOT", site.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert!(!said.contains("is not applied on Lambda"), "{said}");
         let lambda = Lambda::start(site.path(), &arguments, &handler);
         let posted = lambda.invoke(&json!({}));
         assert_eq!((&*posted.call, posted.json()), ("response", json!("called")));

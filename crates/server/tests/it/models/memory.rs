@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pool::Model;
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, isolating};
 
@@ -151,5 +151,34 @@ fn a_memory_limit_below_the_boot_replaces_workers_only_after_a_request() {
         });
         let lines = hearth.log().text();
         assert_eq!(lines.matches("is below what a worker needs").count(), 1, "{model}: {lines}");
+    }
+}
+
+#[test]
+fn a_first_request_over_the_memory_limit_is_no_sign_of_a_limit_below_the_boot() {
+    // Holds more than the limit until a file exists.
+    let holds = "$kept = str_repeat('x', 110 << 20); file_put_contents($_GET['gate'] . '.runs', '');
+                 while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } echo 'done';";
+    let worker = format!("<?php while (hearth_handle_request(function () {{ {holds} }})) {{ }}");
+    let site = Site::empty()
+        .with_file("worker.php", &worker)
+        .with_file("public/index.php", &format!("<?php {holds}"));
+    for (model, served) in [("worker", "worker.php"), ("request", "public")] {
+        let serve = Serve::new(site.path().join(served)).model(model).workers(1);
+        let serve = serve.args(&["--ini", "memory_limit=-1"]);
+        let hearth = serve.set("HEARTH_PHP_MEMORY_LIMIT", "100MiB").start();
+        let gate = site.path().join(format!("gate-{model}"));
+        let mut client = hearth.connect();
+        client.send(head("GET", &format!("/?gate={}", gate.display()), &[], 0)).unwrap();
+        eventually("the limit is exceeded", LIMIT, || {
+            let workers = hearth.status()["pool"]["workers"].clone();
+            workers[0]["resident_bytes"].as_u64().unwrap() > 100 * MEGABYTE
+        });
+        // Memory is looked at each second.
+        std::thread::sleep(Duration::from_millis(1500));
+        std::fs::write(gate, "").unwrap();
+        assert_eq!(client.answer_to("GET").unwrap().text(), "done", "{model}");
+        let lines = hearth.log().text();
+        assert!(!lines.contains("is below what a worker needs"), "{model}: {lines}");
     }
 }

@@ -2,12 +2,16 @@
 //! workers, files and variables.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{Answer, ProcessFacts, copy_program, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal, worker_folder};
+use crate::hearth::{
+    Hearth, LIMIT, Serve, Site, assert_gone, command, php_version, signal, whole_line,
+    worker_folder,
+};
 use crate::operations::upgrade::{upgrade, upgraded};
 
 /// A script that prints its application, its process, and its variables.
@@ -320,6 +324,59 @@ fn a_reload_switches_all_applications_or_none() {
         "a removed application has no workers: {metrics}"
     );
     assert_eq!(hearth.stop().code(), Some(0));
+}
+
+#[test]
+fn a_failed_reload_leaves_no_process_of_an_application_that_still_boots() {
+    let site = Site::empty();
+    let file = |name: &str| site.path().join(name).display().to_string();
+    let (boots, gate, fails) = (file("boots"), file("gate"), file("fails"));
+    let until = |file: &str| {
+        format!("while (!file_exists('{file}')) {{ usleep(1000); clearstatcache(); }}")
+    };
+    site.write("gate", "");
+    site.write("public/index.php", "<?php hearth_await_request(); echo 'front';");
+    let slow = format!(
+        "<?php file_put_contents('{boots}', getmypid() . \"\\n\", FILE_APPEND); {} hearth_await_request(); echo 'slow';",
+        until(&gate)
+    );
+    site.write("public/slow.php", &slow);
+    site.write("other/worker.php", "<?php while (hearth_handle_request(function () { })) { }");
+    let toml = format!(
+        "[applications.other]\npath = \"{}\"\nhosts = [\"other.example\"]\n\
+         [applications.other.php]\nmodel = \"worker\"\nworker_script = \"{}\"\nworkers = 1\n",
+        file("other"),
+        file("other/worker.php")
+    );
+    site.write("hearth.toml", &toml);
+    let hearth = Serve::new(site.path()).model("fork").workers(1).start();
+    assert_eq!(hearth.get("/slow.php").text(), "slow");
+    eventually("its boot waits for requests", LIMIT, || {
+        let groups = hearth.status()["pool"]["groups"].as_array().cloned().unwrap_or_default();
+        let is_it = |group: &Value| {
+            group["state"] == "waits" && group["script"].as_str().unwrap().ends_with("/slow.php")
+        };
+        groups.iter().any(is_it)
+    });
+    let zygotes = || ProcessFacts::children(hearth.process.pid());
+    let before = zygotes();
+
+    std::fs::remove_file(&gate).unwrap();
+    std::fs::remove_file(&boots).unwrap();
+    let fails_late = format!("<?php {} throw new Exception('broken release');", until(&fails));
+    site.write("other/worker.php", &fails_late);
+    let mut reload = command();
+    let reload = reload.arg("reload").arg(site.path()).stderr(Stdio::piped()).spawn().unwrap();
+    // The front controller of the new release waits, and the other script still boots.
+    let booting = whole_line(boots.as_ref()).trim().parse().unwrap();
+    assert!(zygotes().len() > before.len());
+    std::fs::write(&fails, "").unwrap();
+    let reload = reload.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&reload.stderr).into_owned();
+    assert!(!reload.status.success() && said.contains("broken release"), "{said}");
+    assert_gone(&[booting]);
+    eventually("only the old release's processes are left", LIMIT, || zygotes() == before);
+    assert_eq!(hearth.get("/slow.php").text(), "slow");
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //! | `slow-to-boot` | workers take two seconds to boot, except the first |
 //! | `retire-at-boot` | workers of the model `snapshot` exit with 75 before they are ready |
 //! | `retire-when-asked` | workers of the model `snapshot` exit with 75 when a request arrives, without taking it |
+//! | `kill-late` | the zygote pauses for half a second before it kills a worker |
 //! | `keep-sockets` | sockets of workers that have exited stay open, as if a child of theirs were still alive |
 //! | `retire-idle` | workers of the model `snapshot` exit with 75 after waiting for 5 ms |
 //!
@@ -118,7 +119,7 @@ fn main() {
     let (refuse_second, refuse_forks) = (flag("refuse-second"), flag("refuse-forks"));
     let keep_sockets = flag("keep-sockets");
     let (lose_spawn, stand_still) = (flag("lose-spawn"), flag("stand-still"));
-    let lose_exit = flag("lose-exit");
+    let (lose_exit, kill_late) = (flag("lose-exit"), flag("kill-late"));
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
             ToZygote::Spawn { slot } if refuse_forks || (refuse_second && slot == 2) => {
@@ -162,6 +163,9 @@ fn main() {
                 send(&say, |out| wire::send::stack(out, pid, b"#0 {main} at /fake.php:1", b""));
             }
             ToZygote::Kill { pid, signal: _ } => {
+                if kill_late {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
                 if let Some(socket) = workers.lock().expect("no holder panics").remove(&pid) {
                     sys::cut(&socket);
                 }
