@@ -4,7 +4,7 @@
 //! - One event at a time, in the order of arrival; pings are answered and a close is noticed meanwhile.
 //! - At most [`AHEAD`] messages wait for the application, of [`super::WebSocketLimits::message`] bytes together or one
 //!   larger; then nothing is read. While the outbox is full no message is handled.
-//! - An idle connection holds no buffer.
+//! - An idle connection holds no buffer. What comes after a violation or both close frames is not kept.
 //! - Whatever ends the connection, its close event comes last.
 
 mod ending;
@@ -198,6 +198,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 let closed = tokio::time::timeout_at(until, self.writer.shutdown()).await;
                 alive = matches!(closed, Ok(Ok(())));
                 self.ending.has_closed_writing();
+                self.input = BytesMut::new();
             }
             if !alive || self.ending.is_over(written) {
                 break;
@@ -217,6 +218,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 (self.heard, self.pinged) = (Instant::now(), None);
             }
             let leaves = self.ending.may_start();
+            let discards = self.ending.discards();
             let Self { reader, writer, input, output, unflushed, seat, .. } = &mut *self;
             tokio::select! {
                 outcome = async { handling.as_mut().expect("there is one").await }, if handling.is_some() => {
@@ -228,7 +230,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                     Err(_gone) => alive = false,
                 },
                 () = seat.socket.outbox.changed() => {}
-                outcome = read_some(reader, input), if reads => match outcome {
+                outcome = read_some(reader, (!discards).then_some(input)), if reads => match outcome {
                     Ok(0) | Err(_) => alive = self.ending.end_of_stream(),
                     Ok(_) => (self.heard, self.pinged) = (Instant::now(), None),
                 },

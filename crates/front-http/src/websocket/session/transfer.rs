@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;
 
-/// Reads what is there into `input`. Cancel safe; no buffer is held while nothing comes.
+/// Reads what is there into `input`; without one it is dropped. Cancel safe; no buffer is held while nothing comes.
 pub(super) async fn read_some<S: AsyncRead + Unpin>(
     reader: &mut S,
-    input: &mut BytesMut,
+    mut input: Option<&mut BytesMut>,
 ) -> io::Result<usize> {
     thread_local! {
         static PIECES: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
@@ -24,7 +24,9 @@ pub(super) async fn read_some<S: AsyncRead + Unpin>(
         PIECES.with_borrow_mut(|piece| {
             let mut buffer = ReadBuf::new(piece);
             ready!(Pin::new(&mut *reader).poll_read(cx, &mut buffer))?;
-            input.extend_from_slice(buffer.filled());
+            if let Some(input) = &mut input {
+                input.extend_from_slice(buffer.filled());
+            }
             Poll::Ready(Ok(buffer.filled().len()))
         })
     })

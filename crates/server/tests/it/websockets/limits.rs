@@ -58,6 +58,27 @@ fn violations_and_messages_that_are_too_large_close_with_their_codes() {
 }
 
 #[test]
+fn bytes_after_a_close_or_a_violation_take_no_memory() {
+    let site = site();
+    let hearth = serve(&site, "request").workers(1).start();
+    let junk = vec![0; 1 << 20];
+    for first in [&[0x88, 0x80, 0, 0, 0, 0][..], &[0x81, 0x01, b'x']] {
+        let mut client = Client::open(&hearth, "/chat");
+        assert_eq!(client.ask("hi"), "hi");
+        let before = anonymous(hearth.process.pid());
+        let stream = client.0.get_mut();
+        stream.write_all(first).unwrap();
+        let mut sent = 0;
+        while sent < 64 && stream.write_all(&junk).is_ok() {
+            sent += 1;
+            let more = anonymous(hearth.process.pid()).saturating_sub(before);
+            assert!(more < 8 << 20, "{more} bytes of memory for {sent} MiB after {first:?}");
+        }
+        assert!(sent > 16, "the server reads on: {sent} MiB");
+    }
+}
+
+#[test]
 fn connections_are_limited_in_all_and_by_address() {
     let site = site();
     let hearth = serve(&site, "request")
