@@ -35,8 +35,10 @@ use crate::front::Shared;
 
 /// Maximum number of messages that wait for the application.
 const AHEAD: usize = 8;
-/// How long a client may take for its close frame and for the end of its connection.
+/// How long a client may take for its close frame and for the end of its connection, once ours has been written.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a client may accept nothing once the server leaves: less than a stop takes, so that its end is reported.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// When the clock is looked at if nothing is due.
 const FAR: Duration = Duration::from_hours(1);
 /// The reason that a client reads, whatever went wrong.
@@ -190,7 +192,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                     self.output_since = Instant::now();
                 }
             }
-            let written = self.output.is_empty() && !self.unflushed;
+            let written = self.is_written();
+            if written {
+                self.ending.has_written(CLOSE_PATIENCE);
+            }
             if alive && written && self.ending.closes_writing() {
                 // The client sees the end of the stream, and closes.
                 // With TLS this writes, and a client that does not read would never let it end.
@@ -217,8 +222,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             if !reads {
                 (self.heard, self.pinged) = (Instant::now(), None);
             }
-            let leaves = self.ending.may_start();
-            let discards = self.ending.discards();
+            let (leaves, discards) = (self.ending.may_start(), self.ending.discards());
             let Self { reader, writer, input, output, unflushed, seat, .. } = &mut *self;
             tokio::select! {
                 outcome = async { handling.as_mut().expect("there is one").await }, if handling.is_some() => {
@@ -315,10 +319,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             Some(Ask::Overflow) => {
                 self.seat.socket.figures().overflowed.fetch_add(1, Relaxed);
                 self.fail(CloseCode::TRY_AGAIN, "the client does not read", true);
+                self.ending.cut_at(Instant::now() + CLOSE_PATIENCE);
             }
             Some(Ask::Close(code, reason)) => {
                 self.forget_messages();
-                self.ending.starts(code, &reason, Instant::now() + CLOSE_PATIENCE);
+                self.ending.starts(code, &reason);
             }
             None => {}
         }
@@ -362,7 +367,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
 
     /// Closes the connection: messages that wait for the application are dropped; with `clear` those for the client, too.
     fn fail(&mut self, code: CloseCode, why: &str, clear: bool) {
-        if self.ending.starts(code, why, Instant::now() + CLOSE_PATIENCE) {
+        if self.ending.starts(code, why) {
             self.forget_messages();
             self.seat.socket.outbox.finish(Some(code), why, clear);
         }
@@ -375,14 +380,20 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
 
     /// The server goes away: messages that came are handled before.
     fn leave(&mut self) {
+        self.write_timeout = self.write_timeout.min(LEAVE_PATIENCE);
         self.ending.server_leaves();
     }
 
     /// Sends the close frame that waited for the last answer.
     fn end_when_idle(&mut self) {
-        if let Some((code, text)) = self.ending.due(Instant::now() + CLOSE_PATIENCE) {
+        if let Some((code, text)) = self.ending.due() {
             self.seat.socket.outbox.finish(code, &text, false);
         }
+    }
+
+    /// Whether nothing waits to be written but what is in the outbox.
+    fn is_written(&self) -> bool {
+        self.output.is_empty() && !self.unflushed
     }
 
     /// Returns when to look at the clock again.
@@ -398,7 +409,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 until = until.min(self.active + idle);
             }
         }
-        if !self.output.is_empty() {
+        if !self.is_written() {
             until = until.min(self.output_since + self.write_timeout);
         }
         if let Some(end) = self.ending.until() {
@@ -413,9 +424,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         if self.ending.until().is_some_and(|end| end <= now) {
             return false;
         }
-        if !self.output.is_empty() && self.output_since + self.write_timeout <= now {
+        if !self.is_written() && self.output_since + self.write_timeout <= now {
             self.seat.socket.figures().overflowed.fetch_add(1, Relaxed);
-            self.ending.starts(CloseCode::TRY_AGAIN, "the client does not read", now);
+            self.ending.starts(CloseCode::TRY_AGAIN, "the client does not read");
             self.forget_messages();
             return false;
         }

@@ -3,6 +3,9 @@
 //! Invariants
 //! - The first reason counts.
 //! - A close that the client or the server asks for waits until the messages before it are answered.
+//! - The time for the client's close frame begins when ours has been written, however long that takes.
+
+use std::time::Duration;
 
 use channels::websocket::CloseCode;
 use tokio::time::Instant;
@@ -84,16 +87,27 @@ impl Ending {
         }
     }
 
-    /// Our close frame is sent at once. Returns false if the connection is ending already.
-    pub(super) fn starts(&mut self, code: CloseCode, text: &str, until: Instant) -> bool {
+    /// Our close frame is the next to be queued. Returns false if the connection is ending already.
+    pub(super) fn starts(&mut self, code: CloseCode, text: &str) -> bool {
         if !matches!(self.stage, Stage::Open | Stage::Waiting { .. }) {
             return false;
         }
         let by_client = matches!(self.stage, Stage::Waiting { by_client: true, .. });
         self.stage = if by_client { Stage::Both } else { Stage::Sent };
-        self.until = Some(until);
         self.reason.get_or_insert_with(|| Reason::new(code.get(), text));
         true
+    }
+
+    /// The connection is cut at this time, whatever is still to be written.
+    pub(super) fn cut_at(&mut self, until: Instant) {
+        self.until.get_or_insert(until);
+    }
+
+    /// All that was queued has been written. If that includes our close frame, the client's patience begins.
+    pub(super) fn has_written(&mut self, patience: Duration) {
+        if matches!(self.stage, Stage::Sent | Stage::Both) && self.until.is_none() {
+            self.until = Some(Instant::now() + patience);
+        }
     }
 
     /// The client has sent a close frame.
@@ -119,9 +133,8 @@ impl Ending {
     }
 
     /// Returns the close frame that is due now that nothing waits for an answer.
-    pub(super) fn due(&mut self, until: Instant) -> Option<(Option<CloseCode>, String)> {
+    pub(super) fn due(&mut self) -> Option<(Option<CloseCode>, String)> {
         let Stage::Waiting { code, by_client } = self.stage else { return None };
-        self.until = Some(until);
         self.stage = if by_client { Stage::Both } else { Stage::Sent };
         let text = self.reason.as_ref().filter(|_| !by_client).map(|reason| reason.text.clone());
         Some((code, text.unwrap_or_default()))
@@ -175,9 +188,11 @@ mod tests {
         assert!(ending.listens() && ending.reads());
         ending.client_closes(CloseCode::new(3000).ok(), "bye".into());
         assert!(!ending.listens() && !ending.closes_writing());
-        let (code, text) = ending.due(Instant::now()).unwrap();
+        let (code, text) = ending.due().unwrap();
         assert_eq!((code.unwrap().get(), &*text), (3000, ""));
-        assert!(ending.closes_writing());
+        assert!(ending.closes_writing() && ending.until().is_none());
+        ending.has_written(Duration::from_secs(1));
+        assert!(ending.until().is_some());
         ending.has_closed_writing();
         assert!(ending.reads() && ending.discards());
         ending.end_of_stream();
@@ -188,8 +203,8 @@ mod tests {
     #[test]
     fn the_first_reason_counts() {
         let mut ending = Ending::default();
-        assert!(ending.starts(CloseCode::INTERNAL, "failed", Instant::now()));
-        assert!(!ending.starts(CloseCode::POLICY, "late", Instant::now()));
+        assert!(ending.starts(CloseCode::INTERNAL, "failed"));
+        assert!(!ending.starts(CloseCode::POLICY, "late"));
         ending.server_leaves();
         ending.client_closes(None, String::new());
         assert!(ending.closes_writing());

@@ -1,6 +1,6 @@
 use std::io;
 use std::sync::Mutex;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{HeaderMap, Request, Uri};
 use http_body_util::{BodyExt as _, Full};
@@ -62,6 +62,8 @@ enum Stream {
     Unread,
     /// Nothing more has room.
     Full,
+    /// A KiB has room each second; what was written.
+    Slow(Pin<Box<Sleep>>, Arc<Mutex<Vec<u8>>>),
     /// The client is gone.
     Gone,
 }
@@ -78,13 +80,20 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match *self {
+        match &mut *self {
             Self::Unread => Poll::Ready(Ok(bytes.len())),
             Self::Full => Poll::Pending,
+            Self::Slow(room, written) => {
+                ready!(room.as_mut().poll(cx));
+                room.as_mut().reset(Instant::now() + Duration::from_secs(1));
+                let some = &bytes[..bytes.len().min(1 << 10)];
+                written.lock().unwrap().extend_from_slice(some);
+                Poll::Ready(Ok(some.len()))
+            }
             Self::Gone => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
@@ -143,20 +152,28 @@ const CLOSE: [u8; 6] = [0x88, 0x80, 0, 0, 0, 0];
 
 /// Serves a client that has sent these bytes. Returns the events, and how long the connection lasted.
 async fn events_of(stream: Stream, sent: &[u8]) -> (Vec<String>, Duration) {
+    events_until(stream, sent, CancellationToken::new()).await
+}
+
+/// The same, of a server that leaves once `drain` is cancelled.
+async fn events_until(
+    stream: Stream,
+    sent: &[u8],
+    drain: CancellationToken,
+) -> (Vec<String>, Duration) {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("index.php"), "<?php").unwrap();
     let mut options = Options::new(root.path());
     options.listen.clear();
     options.forwarded_connections = true;
     options.websockets.routes = vec![WebSocketRoute::new("/chat", None).unwrap()];
-    options.write_timeout = Duration::from_secs(5);
     let app = App::default();
     let front = Front::bind(options, app.clone()).await.unwrap().shared();
     let limits = WebSocketOptions::default().limits;
     let seat = front.websockets.seat(&Arc::from("main"), None, &limits).unwrap();
     let accepted = Box::new(Accepted { visitor: visitor(&seat), seat, deflate: false });
     let began = Instant::now();
-    let session = begin(front, accepted, stream, sent, CancellationToken::new());
+    let session = begin(front, accepted, stream, sent, drain);
     tokio::time::timeout(Duration::from_hours(1), session).await.expect("it ends");
     (app.events(), began.elapsed())
 }
@@ -182,4 +199,26 @@ async fn messages_of_a_client_that_takes_no_answer_are_dropped_at_the_write_time
     let messages = ["one", "slow", "three"].map(message).concat();
     let (events, _) = events_of(Stream::Full, &messages).await;
     assert_eq!(events, ["message one", "message slow", "close 1013"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_gets_all_that_waits_before_the_close() {
+    let messages: Vec<u8> = (0..100).flat_map(|_| message(&"x".repeat(100))).collect();
+    let written = Arc::default();
+    let room = Box::pin(tokio::time::sleep(Duration::ZERO));
+    let stream = Stream::Slow(room, Arc::clone(&written));
+    let (events, lasted) = events_of(stream, &[&messages[..], &CLOSE].concat()).await;
+    assert_eq!(events.last().unwrap(), "close 1005");
+    assert!(lasted > CLOSE_PATIENCE * 2, "{lasted:?}");
+    let answer = [&[0x81, 100][..], &[b'x'; 100]].concat();
+    assert_eq!(*written.lock().unwrap(), [&answer.repeat(100)[..], &[0x88, 0]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_is_cut_and_reported_within_a_stop() {
+    let drain = CancellationToken::new();
+    drain.cancel();
+    let (events, lasted) = events_until(Stream::Full, &message("one"), drain).await;
+    assert_eq!(events, ["message one", "close 1001"]);
+    assert_eq!(lasted.as_secs(), LEAVE_PATIENCE.as_secs());
 }
