@@ -6,8 +6,11 @@
 //!   larger; then nothing is read. While the outbox is full no message is handled.
 //! - An idle connection holds no buffer. What comes after a violation or both close frames is not kept.
 //! - Whatever ends the connection, its close event comes last.
+//! - A client that has left gets no answer, but what it sent is read and handled. A server that leaves reads what is
+//!   there, at most as much as one message may have, and handles it.
 
 mod ending;
+mod incoming;
 mod transfer;
 
 use std::cell::RefCell;
@@ -18,14 +21,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use channels::websocket::{CloseCode, Decoder, Inflater, Message, Rules, ping_frame, pong_frame};
+use channels::websocket::{CloseCode, Decoder, Inflater, Rules, ping_frame, pong_frame};
 use http::{Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::ending::{Ending, Reason};
-use self::transfer::{read_some, write_some};
+use self::incoming::Incoming;
+use self::transfer::{read_now, read_some, write_some};
 use super::events::{self, Event, Failed, Visitor};
 use super::outbox::Ask;
 use super::rate::Rate;
@@ -107,14 +111,9 @@ async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
         pinged: None,
         active: now,
         ending: Ending::default(),
+        to_read: 0,
     };
     let reason = session.serve(&front, &drain).await;
-    seat.forget();
-    let Session { pending, .. } = session;
-    // What the client sent before it left is complete. An end that drops messages has left none.
-    for event in pending {
-        let _ignored = Box::pin(events::call(&front, seat, visitor, event)).await;
-    }
     Box::pin(close_event(&front, seat, visitor, reason)).await;
 }
 
@@ -159,6 +158,8 @@ struct Session<'a, S> {
     /// When the last message was sent or received.
     active: Instant,
     ending: Ending,
+    /// How many bytes that are there are still read now that the server leaves.
+    to_read: usize,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
@@ -170,10 +171,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
     ) -> Reason {
         let mut handling: Option<Handling<'a>> = None;
         let mut timer: Option<Pin<Box<Sleep>>> = None;
-        let mut alive = true;
+        let (mut alive, mut unreachable) = (true, false);
         loop {
             if alive {
                 self.decode();
+                self.read_last().await;
                 self.obey();
             }
             if alive
@@ -231,7 +233,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 }
                 outcome = write_some(writer, output, unflushed), if !written => match outcome {
                     Ok(()) => self.output_since = Instant::now(),
-                    Err(_gone) => alive = false,
+                    Err(_gone) => (alive, unreachable) = (false, true),
                 },
                 () = seat.socket.outbox.changed() => {}
                 outcome = read_some(reader, (!discards).then_some(input)), if reads => match outcome {
@@ -243,11 +245,49 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 () = front.succeeded.cancelled(), if leaves => self.leave(),
             }
         }
-        self.seat.socket.outbox.end();
+        self.seat.forget();
         if let Some(handling) = handling {
             let _unsent = handling.await;
         }
+        Box::pin(self.handle_rest(front, unreachable, drain)).await;
         self.ending.reason()
+    }
+
+    /// Has the application handle what the client sent before it left. An end that drops messages has left none.
+    /// With `unreachable` the client could not be written to, and its stream has not been read to its end.
+    async fn handle_rest<A: Application>(
+        &mut self,
+        front: &Shared<A>,
+        unreachable: bool,
+        drain: &CancellationToken,
+    ) {
+        loop {
+            self.decode();
+            if let Some(event) = self.next_event() {
+                let _unsent = events::call(front, self.seat, self.visitor, event).await;
+                continue;
+            }
+            if !unreachable || !self.ending.is_open() {
+                return;
+            }
+            let Self { reader, input, .. } = self;
+            let read = tokio::time::timeout(CLOSE_PATIENCE, read_some(reader, Some(input)));
+            tokio::select! {
+                outcome = read => if !matches!(outcome, Ok(Ok(1..))) { return },
+                () = drain.cancelled() => return,
+                () = front.succeeded.cancelled() => return,
+            }
+        }
+    }
+
+    /// Reads what is there of a client that the server leaves.
+    async fn read_last(&mut self) {
+        while self.to_read > 0 && self.input.is_empty() && self.takes_messages() {
+            tokio::task::consume_budget().await;
+            let came = read_now(&mut self.reader, &mut self.input).await;
+            self.to_read = if came == 0 { 0 } else { self.to_read.saturating_sub(came) };
+            self.decode();
+        }
     }
 
     /// Decodes as many messages as may wait.
@@ -277,7 +317,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 }
                 Some(Incoming::Close(code, reason)) => self.ending.client_closes(code, reason),
                 // Our close frame is on its way.
-                Some(Incoming::Message(..)) if !self.ending.is_open() => {}
+                Some(Incoming::Message(..)) if !self.ending.handles() => {}
                 Some(Incoming::Message(event, size)) => {
                     self.active = Instant::now();
                     self.seat.socket.figures().received.fetch_add(1, Relaxed);
@@ -380,6 +420,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
 
     /// The server goes away: messages that came are handled before.
     fn leave(&mut self) {
+        self.to_read = self.rules.message;
         self.write_timeout = self.write_timeout.min(LEAVE_PATIENCE);
         self.ending.server_leaves();
     }
@@ -449,28 +490,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             _ => {}
         }
         true
-    }
-}
-
-/// A message of the client that owns its bytes.
-enum Incoming {
-    Message(Event, usize),
-    Ping(Vec<u8>),
-    Pong,
-    Close(Option<CloseCode>, String),
-}
-
-impl Incoming {
-    fn of(message: Message<'_>) -> Self {
-        let (binary, payload) = match message {
-            Message::Text(text) => (false, Bytes::from(text.into_owned().into_bytes())),
-            Message::Binary(bytes) => (true, Bytes::from(bytes.into_owned())),
-            Message::Ping(payload) => return Self::Ping(payload.into_owned()),
-            Message::Pong(_) => return Self::Pong,
-            Message::Close { code, reason } => return Self::Close(code, reason.into_owned()),
-        };
-        let size = payload.len();
-        Self::Message(Event::Message { binary, payload }, size)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a connection ends: who closes it, with which code, and what is still read and written meanwhile. Decides only.
 //!
 //! Invariants
-//! - The first reason counts.
+//! - The first reason counts; of a server that leaves only once its close frame is queued.
 //! - A close that the client or the server asks for waits until the messages before it are answered.
 //! - The time for the client's close frame begins when ours has been written, however long that takes.
 
@@ -64,9 +64,15 @@ impl Ending {
         self.is_open()
     }
 
-    /// Messages of the client count: its close frame at least.
+    /// Messages of the client are decoded: for its close frame at least.
     pub(super) fn listens(&self) -> bool {
-        !self.discards && matches!(self.stage, Stage::Open | Stage::Sent)
+        let left = matches!(self.stage, Stage::Waiting { by_client: false, .. });
+        !self.discards && (left || matches!(self.stage, Stage::Open | Stage::Sent))
+    }
+
+    /// Messages of the client are handled: our close frame is not queued.
+    pub(super) fn handles(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Waiting { .. })
     }
 
     /// The stream is read.
@@ -113,9 +119,10 @@ impl Ending {
     /// The client has sent a close frame.
     pub(super) fn client_closes(&mut self, code: Option<CloseCode>, text: String) {
         match self.stage {
-            Stage::Open => {
+            // The server wanted to leave, but its close frame is not queued: the client closes first.
+            Stage::Open | Stage::Waiting { by_client: false, .. } => {
                 let number = code.map_or(Reason::NO_CODE, CloseCode::get);
-                self.reason.get_or_insert(Reason { code: number, text });
+                self.reason = Some(Reason { code: number, text });
                 self.stage = Stage::Waiting { code, by_client: true };
             }
             Stage::Sent => self.stage = Stage::Both,
@@ -209,6 +216,17 @@ mod tests {
         ending.client_closes(None, String::new());
         assert!(ending.closes_writing());
         assert_eq!(ending.reason().code, 1011);
+    }
+
+    #[test]
+    fn a_client_that_closes_before_a_leaving_server_does_is_the_one_that_closed() {
+        let mut ending = Ending::default();
+        ending.server_leaves();
+        assert!(ending.listens() && ending.handles() && !ending.reads());
+        ending.client_closes(CloseCode::new(3000).ok(), "bye".into());
+        assert!(!ending.listens() && ending.handles());
+        assert_eq!(ending.due().unwrap().0.unwrap().get(), 3000);
+        assert_eq!(ending.reason(), Reason::new(3000, "bye"));
     }
 
     #[test]

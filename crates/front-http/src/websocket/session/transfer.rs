@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::task::unconstrained;
 
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;
@@ -31,6 +32,15 @@ pub(super) async fn read_some<S: AsyncRead + Unpin>(
         })
     })
     .await
+}
+
+/// Reads what is there already, without waiting. Returns how many bytes came.
+pub(super) async fn read_now<S: AsyncRead + Unpin>(reader: &mut S, input: &mut BytesMut) -> usize {
+    let mut read = pin!(unconstrained(read_some(reader, Some(input))));
+    match poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+        Poll::Ready(Ok(count)) => count,
+        Poll::Ready(Err(_)) | Poll::Pending => 0,
+    }
 }
 
 /// Writes some of `output`, then flushes. Cancel safe.
