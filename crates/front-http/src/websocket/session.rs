@@ -442,9 +442,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         let limits = &self.visitor.limits;
         let mut until = Instant::now() + FAR;
         if self.ending.is_open() {
-            until = match self.pinged {
-                Some(pinged) => pinged + limits.pong_timeout,
-                None => self.heard + limits.ping_interval,
+            until = match (self.pinged, limits.ping_interval) {
+                (Some(pinged), _) => pinged + limits.pong_timeout,
+                (None, Some(interval)) => self.heard + interval,
+                (None, None) => until,
             };
             if let Some(idle) = limits.idle {
                 until = until.min(self.active + idle);
@@ -483,7 +484,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 self.ending.lost("no pong");
                 return false;
             }
-            None if self.heard + limits.ping_interval <= now => {
+            None if limits.ping_interval.is_some_and(|interval| self.heard + interval <= now) => {
                 self.seat.socket.outbox.push_control(ping_frame());
                 self.pinged = Some(now);
             }

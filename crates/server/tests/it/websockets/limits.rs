@@ -175,6 +175,18 @@ fn too_many_messages_in_a_second_and_idle_or_silent_clients_are_closed() {
 }
 
 #[test]
+fn an_interval_of_zero_sends_no_pings() {
+    let site = site();
+    let hearth =
+        serve(&site, "request").set("HEARTH_WEBSOCKETS_PING_INTERVAL", "0s").workers(1).start();
+    let mut client = Client::open(&hearth, "/chat");
+    client.send("wait go");
+    events(&site, "message wait go");
+    site.write("go", "");
+    assert!(matches!(client.0.read().unwrap(), Message::Text(text) if text == "waited go"));
+}
+
+#[test]
 fn messages_are_compressed_for_clients_that_offer_it() {
     let site = site();
     let hearth = serve(&site, "request").set("HEARTH_WEBSOCKETS_DEFLATE", "100").workers(1).start();
