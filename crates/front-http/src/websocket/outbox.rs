@@ -125,9 +125,10 @@ impl Outbox {
         state.add(close_frame(code, reason).into());
     }
 
-    /// Accepts nothing more.
+    /// Accepts nothing more, and drops what waits: nothing more is written.
     pub(super) fn end(&self) {
-        self.state.lock().expect("no holder panics").ended = true;
+        let mut state = self.state.lock().expect("no holder panics");
+        *state = State { ended: true, ..State::default() };
     }
 
     /// Returns what others want, once.

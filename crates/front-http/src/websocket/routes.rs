@@ -48,8 +48,8 @@ pub struct WebSocketLimits {
     pub rate: Option<NonZeroU32>,
     /// Maximum size of all messages that wait for one client in bytes.
     pub queue: usize,
-    /// How long a client may be silent before it gets a ping.
-    pub ping_interval: Duration,
+    /// How long a client may be silent before it gets a ping; `None` for no pings.
+    pub ping_interval: Option<Duration>,
     /// How long the client may take to answer a ping.
     pub pong_timeout: Duration,
     /// How long a connection may have no messages in either direction; `None` for no limit.
@@ -69,7 +69,7 @@ impl Default for WebSocketOptions {
                 message: 128 << 10,
                 rate: None,
                 queue: 1 << 20,
-                ping_interval: Duration::from_secs(30),
+                ping_interval: Some(Duration::from_secs(30)),
                 pong_timeout: Duration::from_secs(20),
                 idle: None,
                 deflate: None,

@@ -4,10 +4,13 @@
 //! - One event at a time, in the order of arrival; pings are answered and a close is noticed meanwhile.
 //! - At most [`AHEAD`] messages wait for the application, of [`super::WebSocketLimits::message`] bytes together or one
 //!   larger; then nothing is read. While the outbox is full no message is handled.
-//! - An idle connection holds no buffer.
+//! - An idle connection holds no buffer. What comes after a violation or both close frames is not kept.
 //! - Whatever ends the connection, its close event comes last.
+//! - A client that has left gets no answer, but what it sent is read and handled. A server that leaves reads what is
+//!   there, at most as much as one message may have, and handles it.
 
 mod ending;
+mod incoming;
 mod transfer;
 
 use std::cell::RefCell;
@@ -18,14 +21,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use channels::websocket::{CloseCode, Decoder, Inflater, Message, Rules, ping_frame, pong_frame};
+use channels::websocket::{CloseCode, Decoder, Inflater, Rules, ping_frame, pong_frame};
 use http::{Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::ending::{Ending, Reason};
-use self::transfer::{read_some, write_some};
+use self::incoming::Incoming;
+use self::transfer::{read_now, read_some, write_some};
 use super::events::{self, Event, Failed, Visitor};
 use super::outbox::Ask;
 use super::rate::Rate;
@@ -35,8 +39,10 @@ use crate::front::Shared;
 
 /// Maximum number of messages that wait for the application.
 const AHEAD: usize = 8;
-/// How long a client may take for its close frame and for the end of its connection.
+/// How long a client may take for its close frame and for the end of its connection, once ours has been written.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a client may accept nothing once the server leaves: less than a stop takes, so that its end is reported.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// When the clock is looked at if nothing is due.
 const FAR: Duration = Duration::from_hours(1);
 /// The reason that a client reads, whatever went wrong.
@@ -105,14 +111,9 @@ async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
         pinged: None,
         active: now,
         ending: Ending::default(),
+        to_read: 0,
     };
     let reason = session.serve(&front, &drain).await;
-    seat.forget();
-    let Session { pending, .. } = session;
-    // What the client sent before it left is complete. An end that drops messages has left none.
-    for event in pending {
-        let _ignored = Box::pin(events::call(&front, seat, visitor, event)).await;
-    }
     Box::pin(close_event(&front, seat, visitor, reason)).await;
 }
 
@@ -157,6 +158,8 @@ struct Session<'a, S> {
     /// When the last message was sent or received.
     active: Instant,
     ending: Ending,
+    /// How many bytes that are there are still read now that the server leaves.
+    to_read: usize,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
@@ -168,10 +171,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
     ) -> Reason {
         let mut handling: Option<Handling<'a>> = None;
         let mut timer: Option<Pin<Box<Sleep>>> = None;
-        let mut alive = true;
+        let (mut alive, mut unreachable) = (true, false);
         loop {
             if alive {
                 self.decode();
+                self.read_last().await;
                 self.obey();
             }
             if alive
@@ -190,7 +194,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                     self.output_since = Instant::now();
                 }
             }
-            let written = self.output.is_empty() && !self.unflushed;
+            let written = self.is_written();
+            if written {
+                self.ending.has_written(CLOSE_PATIENCE);
+            }
             if alive && written && self.ending.closes_writing() {
                 // The client sees the end of the stream, and closes.
                 // With TLS this writes, and a client that does not read would never let it end.
@@ -198,6 +205,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 let closed = tokio::time::timeout_at(until, self.writer.shutdown()).await;
                 alive = matches!(closed, Ok(Ok(())));
                 self.ending.has_closed_writing();
+                self.input = BytesMut::new();
             }
             if !alive || self.ending.is_over(written) {
                 break;
@@ -216,7 +224,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             if !reads {
                 (self.heard, self.pinged) = (Instant::now(), None);
             }
-            let leaves = self.ending.may_start();
+            let (leaves, discards) = (self.ending.may_start(), self.ending.discards());
             let Self { reader, writer, input, output, unflushed, seat, .. } = &mut *self;
             tokio::select! {
                 outcome = async { handling.as_mut().expect("there is one").await }, if handling.is_some() => {
@@ -225,10 +233,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 }
                 outcome = write_some(writer, output, unflushed), if !written => match outcome {
                     Ok(()) => self.output_since = Instant::now(),
-                    Err(_gone) => alive = false,
+                    Err(_gone) => (alive, unreachable) = (false, true),
                 },
                 () = seat.socket.outbox.changed() => {}
-                outcome = read_some(reader, input), if reads => match outcome {
+                outcome = read_some(reader, (!discards).then_some(input)), if reads => match outcome {
                     Ok(0) | Err(_) => alive = self.ending.end_of_stream(),
                     Ok(_) => (self.heard, self.pinged) = (Instant::now(), None),
                 },
@@ -237,11 +245,49 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 () = front.succeeded.cancelled(), if leaves => self.leave(),
             }
         }
-        self.seat.socket.outbox.end();
+        self.seat.forget();
         if let Some(handling) = handling {
             let _unsent = handling.await;
         }
+        Box::pin(self.handle_rest(front, unreachable, drain)).await;
         self.ending.reason()
+    }
+
+    /// Has the application handle what the client sent before it left. An end that drops messages has left none.
+    /// With `unreachable` the client could not be written to, and its stream has not been read to its end.
+    async fn handle_rest<A: Application>(
+        &mut self,
+        front: &Shared<A>,
+        unreachable: bool,
+        drain: &CancellationToken,
+    ) {
+        loop {
+            self.decode();
+            if let Some(event) = self.next_event() {
+                let _unsent = events::call(front, self.seat, self.visitor, event).await;
+                continue;
+            }
+            if !unreachable || !self.ending.is_open() {
+                return;
+            }
+            let Self { reader, input, .. } = self;
+            let read = tokio::time::timeout(CLOSE_PATIENCE, read_some(reader, Some(input)));
+            tokio::select! {
+                outcome = read => if !matches!(outcome, Ok(Ok(1..))) { return },
+                () = drain.cancelled() => return,
+                () = front.succeeded.cancelled() => return,
+            }
+        }
+    }
+
+    /// Reads what is there of a client that the server leaves.
+    async fn read_last(&mut self) {
+        while self.to_read > 0 && self.input.is_empty() && self.takes_messages() {
+            tokio::task::consume_budget().await;
+            let came = read_now(&mut self.reader, &mut self.input).await;
+            self.to_read = if came == 0 { 0 } else { self.to_read.saturating_sub(came) };
+            self.decode();
+        }
     }
 
     /// Decodes as many messages as may wait.
@@ -271,7 +317,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 }
                 Some(Incoming::Close(code, reason)) => self.ending.client_closes(code, reason),
                 // Our close frame is on its way.
-                Some(Incoming::Message(..)) if !self.ending.is_open() => {}
+                Some(Incoming::Message(..)) if !self.ending.handles() => {}
                 Some(Incoming::Message(event, size)) => {
                     self.active = Instant::now();
                     self.seat.socket.figures().received.fetch_add(1, Relaxed);
@@ -313,10 +359,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             Some(Ask::Overflow) => {
                 self.seat.socket.figures().overflowed.fetch_add(1, Relaxed);
                 self.fail(CloseCode::TRY_AGAIN, "the client does not read", true);
+                self.ending.cut_at(Instant::now() + CLOSE_PATIENCE);
             }
             Some(Ask::Close(code, reason)) => {
                 self.forget_messages();
-                self.ending.starts(code, &reason, Instant::now() + CLOSE_PATIENCE);
+                self.ending.starts(code, &reason);
             }
             None => {}
         }
@@ -360,7 +407,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
 
     /// Closes the connection: messages that wait for the application are dropped; with `clear` those for the client, too.
     fn fail(&mut self, code: CloseCode, why: &str, clear: bool) {
-        if self.ending.starts(code, why, Instant::now() + CLOSE_PATIENCE) {
+        if self.ending.starts(code, why) {
             self.forget_messages();
             self.seat.socket.outbox.finish(Some(code), why, clear);
         }
@@ -373,14 +420,21 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
 
     /// The server goes away: messages that came are handled before.
     fn leave(&mut self) {
+        self.to_read = self.rules.message;
+        self.write_timeout = self.write_timeout.min(LEAVE_PATIENCE);
         self.ending.server_leaves();
     }
 
     /// Sends the close frame that waited for the last answer.
     fn end_when_idle(&mut self) {
-        if let Some((code, text)) = self.ending.due(Instant::now() + CLOSE_PATIENCE) {
+        if let Some((code, text)) = self.ending.due() {
             self.seat.socket.outbox.finish(code, &text, false);
         }
+    }
+
+    /// Whether nothing waits to be written but what is in the outbox.
+    fn is_written(&self) -> bool {
+        self.output.is_empty() && !self.unflushed
     }
 
     /// Returns when to look at the clock again.
@@ -388,15 +442,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         let limits = &self.visitor.limits;
         let mut until = Instant::now() + FAR;
         if self.ending.is_open() {
-            until = match self.pinged {
-                Some(pinged) => pinged + limits.pong_timeout,
-                None => self.heard + limits.ping_interval,
+            until = match (self.pinged, limits.ping_interval) {
+                (Some(pinged), _) => pinged + limits.pong_timeout,
+                (None, Some(interval)) => self.heard + interval,
+                (None, None) => until,
             };
             if let Some(idle) = limits.idle {
                 until = until.min(self.active + idle);
             }
         }
-        if !self.output.is_empty() {
+        if !self.is_written() {
             until = until.min(self.output_since + self.write_timeout);
         }
         if let Some(end) = self.ending.until() {
@@ -411,9 +466,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         if self.ending.until().is_some_and(|end| end <= now) {
             return false;
         }
-        if !self.output.is_empty() && self.output_since + self.write_timeout <= now {
+        if !self.is_written() && self.output_since + self.write_timeout <= now {
             self.seat.socket.figures().overflowed.fetch_add(1, Relaxed);
-            self.ending.starts(CloseCode::TRY_AGAIN, "the client does not read", now);
+            self.ending.starts(CloseCode::TRY_AGAIN, "the client does not read");
             self.forget_messages();
             return false;
         }
@@ -429,35 +484,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 self.ending.lost("no pong");
                 return false;
             }
-            None if self.heard + limits.ping_interval <= now => {
+            None if limits.ping_interval.is_some_and(|interval| self.heard + interval <= now) => {
                 self.seat.socket.outbox.push_control(ping_frame());
                 self.pinged = Some(now);
             }
             _ => {}
         }
         true
-    }
-}
-
-/// A message of the client that owns its bytes.
-enum Incoming {
-    Message(Event, usize),
-    Ping(Vec<u8>),
-    Pong,
-    Close(Option<CloseCode>, String),
-}
-
-impl Incoming {
-    fn of(message: Message<'_>) -> Self {
-        let (binary, payload) = match message {
-            Message::Text(text) => (false, Bytes::from(text.into_owned().into_bytes())),
-            Message::Binary(bytes) => (true, Bytes::from(bytes.into_owned())),
-            Message::Ping(payload) => return Self::Ping(payload.into_owned()),
-            Message::Pong(_) => return Self::Pong,
-            Message::Close { code, reason } => return Self::Close(code, reason.into_owned()),
-        };
-        let size = payload.len();
-        Self::Message(Event::Message { binary, payload }, size)
     }
 }
 

@@ -646,7 +646,7 @@ settings! {
         message_rate: Option<NonZeroUsize> = "off";
         /// Memory for the messages that wait for one client. A client that reads too slowly for it loses its connection (1013).
         queue: ByteSize = "1MiB";
-        /// The time that a client may be silent before it gets a ping.
+        /// The time that a client may be silent before it gets a ping. `0s`: no pings, and a client that vanishes unnoticed stays until `idle_timeout`.
         ping_interval: Duration = "30s";
         /// The time that a client may take to answer a ping; then its connection ends.
         pong_timeout: Duration = "20s";

@@ -64,7 +64,7 @@ impl super::keys::Websockets {
                         .unwrap_or(std::num::NonZeroU32::MAX)
                 }),
                 queue: bytes(self.queue),
-                ping_interval: self.ping_interval,
+                ping_interval: Some(self.ping_interval).filter(|interval| !interval.is_zero()),
                 pong_timeout: self.pong_timeout,
                 idle: self.idle_timeout,
                 deflate: self.deflate.map(bytes),

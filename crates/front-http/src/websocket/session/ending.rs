@@ -1,8 +1,11 @@
 //! How a connection ends: who closes it, with which code, and what is still read and written meanwhile. Decides only.
 //!
 //! Invariants
-//! - The first reason counts.
+//! - The first reason counts; of a server that leaves only once its close frame is queued.
 //! - A close that the client or the server asks for waits until the messages before it are answered.
+//! - The time for the client's close frame begins when ours has been written, however long that takes.
+
+use std::time::Duration;
 
 use channels::websocket::CloseCode;
 use tokio::time::Instant;
@@ -61,9 +64,15 @@ impl Ending {
         self.is_open()
     }
 
-    /// Messages of the client count: its close frame at least.
+    /// Messages of the client are decoded: for its close frame at least.
     pub(super) fn listens(&self) -> bool {
-        !self.discards && matches!(self.stage, Stage::Open | Stage::Sent)
+        let left = matches!(self.stage, Stage::Waiting { by_client: false, .. });
+        !self.discards && (left || matches!(self.stage, Stage::Open | Stage::Sent))
+    }
+
+    /// Messages of the client are handled: our close frame is not queued.
+    pub(super) fn handles(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Waiting { .. })
     }
 
     /// The stream is read.
@@ -84,24 +93,36 @@ impl Ending {
         }
     }
 
-    /// Our close frame is sent at once. Returns false if the connection is ending already.
-    pub(super) fn starts(&mut self, code: CloseCode, text: &str, until: Instant) -> bool {
+    /// Our close frame is the next to be queued. Returns false if the connection is ending already.
+    pub(super) fn starts(&mut self, code: CloseCode, text: &str) -> bool {
         if !matches!(self.stage, Stage::Open | Stage::Waiting { .. }) {
             return false;
         }
         let by_client = matches!(self.stage, Stage::Waiting { by_client: true, .. });
         self.stage = if by_client { Stage::Both } else { Stage::Sent };
-        self.until = Some(until);
         self.reason.get_or_insert_with(|| Reason::new(code.get(), text));
         true
+    }
+
+    /// The connection is cut at this time, whatever is still to be written.
+    pub(super) fn cut_at(&mut self, until: Instant) {
+        self.until.get_or_insert(until);
+    }
+
+    /// All that was queued has been written. If that includes our close frame, the client's patience begins.
+    pub(super) fn has_written(&mut self, patience: Duration) {
+        if matches!(self.stage, Stage::Sent | Stage::Both) && self.until.is_none() {
+            self.until = Some(Instant::now() + patience);
+        }
     }
 
     /// The client has sent a close frame.
     pub(super) fn client_closes(&mut self, code: Option<CloseCode>, text: String) {
         match self.stage {
-            Stage::Open => {
+            // The server wanted to leave, but its close frame is not queued: the client closes first.
+            Stage::Open | Stage::Waiting { by_client: false, .. } => {
                 let number = code.map_or(Reason::NO_CODE, CloseCode::get);
-                self.reason.get_or_insert(Reason { code: number, text });
+                self.reason = Some(Reason { code: number, text });
                 self.stage = Stage::Waiting { code, by_client: true };
             }
             Stage::Sent => self.stage = Stage::Both,
@@ -119,9 +140,8 @@ impl Ending {
     }
 
     /// Returns the close frame that is due now that nothing waits for an answer.
-    pub(super) fn due(&mut self, until: Instant) -> Option<(Option<CloseCode>, String)> {
+    pub(super) fn due(&mut self) -> Option<(Option<CloseCode>, String)> {
         let Stage::Waiting { code, by_client } = self.stage else { return None };
-        self.until = Some(until);
         self.stage = if by_client { Stage::Both } else { Stage::Sent };
         let text = self.reason.as_ref().filter(|_| !by_client).map(|reason| reason.text.clone());
         Some((code, text.unwrap_or_default()))
@@ -175,9 +195,11 @@ mod tests {
         assert!(ending.listens() && ending.reads());
         ending.client_closes(CloseCode::new(3000).ok(), "bye".into());
         assert!(!ending.listens() && !ending.closes_writing());
-        let (code, text) = ending.due(Instant::now()).unwrap();
+        let (code, text) = ending.due().unwrap();
         assert_eq!((code.unwrap().get(), &*text), (3000, ""));
-        assert!(ending.closes_writing());
+        assert!(ending.closes_writing() && ending.until().is_none());
+        ending.has_written(Duration::from_secs(1));
+        assert!(ending.until().is_some());
         ending.has_closed_writing();
         assert!(ending.reads() && ending.discards());
         ending.end_of_stream();
@@ -188,12 +210,23 @@ mod tests {
     #[test]
     fn the_first_reason_counts() {
         let mut ending = Ending::default();
-        assert!(ending.starts(CloseCode::INTERNAL, "failed", Instant::now()));
-        assert!(!ending.starts(CloseCode::POLICY, "late", Instant::now()));
+        assert!(ending.starts(CloseCode::INTERNAL, "failed"));
+        assert!(!ending.starts(CloseCode::POLICY, "late"));
         ending.server_leaves();
         ending.client_closes(None, String::new());
         assert!(ending.closes_writing());
         assert_eq!(ending.reason().code, 1011);
+    }
+
+    #[test]
+    fn a_client_that_closes_before_a_leaving_server_does_is_the_one_that_closed() {
+        let mut ending = Ending::default();
+        ending.server_leaves();
+        assert!(ending.listens() && ending.handles() && !ending.reads());
+        ending.client_closes(CloseCode::new(3000).ok(), "bye".into());
+        assert!(!ending.listens() && ending.handles());
+        assert_eq!(ending.due().unwrap().0.unwrap().get(), 3000);
+        assert_eq!(ending.reason(), Reason::new(3000, "bye"));
     }
 
     #[test]

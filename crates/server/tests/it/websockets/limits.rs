@@ -58,6 +58,27 @@ fn violations_and_messages_that_are_too_large_close_with_their_codes() {
 }
 
 #[test]
+fn bytes_after_a_close_or_a_violation_take_no_memory() {
+    let site = site();
+    let hearth = serve(&site, "request").workers(1).start();
+    let junk = vec![0; 1 << 20];
+    for first in [&[0x88, 0x80, 0, 0, 0, 0][..], &[0x81, 0x01, b'x']] {
+        let mut client = Client::open(&hearth, "/chat");
+        assert_eq!(client.ask("hi"), "hi");
+        let before = anonymous(hearth.process.pid());
+        let stream = client.0.get_mut();
+        stream.write_all(first).unwrap();
+        let mut sent = 0;
+        while sent < 64 && stream.write_all(&junk).is_ok() {
+            sent += 1;
+            let more = anonymous(hearth.process.pid()).saturating_sub(before);
+            assert!(more < 8 << 20, "{more} bytes of memory for {sent} MiB after {first:?}");
+        }
+        assert!(sent > 16, "the server reads on: {sent} MiB");
+    }
+}
+
+#[test]
 fn connections_are_limited_in_all_and_by_address() {
     let site = site();
     let hearth = serve(&site, "request")
@@ -151,6 +172,18 @@ fn too_many_messages_in_a_second_and_idle_or_silent_clients_are_closed() {
     let mut bytes = Vec::new();
     client.0.get_mut().read_to_end(&mut bytes).unwrap();
     assert_eq!(events(&site, "close 1006").last().unwrap(), "close 1006 no pong");
+}
+
+#[test]
+fn an_interval_of_zero_sends_no_pings() {
+    let site = site();
+    let hearth =
+        serve(&site, "request").set("HEARTH_WEBSOCKETS_PING_INTERVAL", "0s").workers(1).start();
+    let mut client = Client::open(&hearth, "/chat");
+    client.send("wait go");
+    events(&site, "message wait go");
+    site.write("go", "");
+    assert!(matches!(client.0.read().unwrap(), Message::Text(text) if text == "waited go"));
 }
 
 #[test]

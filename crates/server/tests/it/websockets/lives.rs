@@ -1,6 +1,7 @@
 //! What a connection lives through: reloads, stops, crashes, other applications, processes beside the workers.
 
 use std::fs;
+use std::io::Write as _;
 
 use rustix::process::Signal;
 use testkit::eventually;
@@ -19,6 +20,22 @@ pub(super) fn events(site: &Site, last: &str) -> Vec<String> {
         events.iter().any(|event| event.starts_with(last)) && text.ends_with('\n')
     });
     events
+}
+
+/// More messages than wait for the application.
+const NUMBERS: [u32; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+
+impl Client {
+    fn send_numbers(&mut self) {
+        for number in NUMBERS {
+            self.send(&number.to_string());
+        }
+    }
+
+    /// Returns the answers to them.
+    fn numbers(&mut self) -> [u32; 20] {
+        NUMBERS.map(|_| self.next().parse().unwrap())
+    }
 }
 
 #[test]
@@ -86,6 +103,7 @@ fn a_stop_closes_connections_after_the_message_in_progress_and_reports_each_end(
     let mut busy = Client::open(&hearth, "/chat");
     let mut idle: Vec<Client> = (0..20).map(|_| Client::open(&hearth, "/chat")).collect();
     busy.send("wait go");
+    busy.send_numbers();
     events(&site, "message wait go");
     hearth.process.signal(Signal::TERM);
     for client in &mut idle {
@@ -93,6 +111,7 @@ fn a_stop_closes_connections_after_the_message_in_progress_and_reports_each_end(
     }
     site.write("go", "");
     assert_eq!(busy.next(), "waited go");
+    assert_eq!(busy.numbers(), NUMBERS);
     assert_eq!(busy.closed().0, 1001);
     assert!(hearth.process.wait(LIMIT).success(), "{}", hearth.log().text());
     let ends = events(&site, "close")
@@ -112,7 +131,7 @@ fn an_upgrade_closes_connections_after_the_message_in_progress_and_the_new_proce
     let (mut busy, mut idle) = (Client::open(&hearth, "/chat"), Client::open(&hearth, "/chat"));
     let id = idle.ask("id");
     busy.send("wait go");
-    busy.send("last");
+    busy.send_numbers();
     events(&site, "message wait go");
     let successor = upgraded(upgrade(site.path(), &["--run-dir", run_dir.to_str().unwrap()]));
     // An idle connection ends at once, and its client comes back to the new process.
@@ -124,7 +143,8 @@ fn an_upgrade_closes_connections_after_the_message_in_progress_and_the_new_proce
     // What came is answered by the old one, whose ids the new one does not know.
     assert_eq!(again.ask(&format!("send {id} late")), "false");
     site.write("go", "");
-    assert_eq!((busy.next(), busy.next()), ("waited go".to_owned(), "last".to_owned()));
+    assert_eq!(busy.next(), "waited go");
+    assert_eq!(busy.numbers(), NUMBERS);
     assert_eq!(busy.closed().0, 1001);
     assert!(hearth.process.wait(LIMIT).success(), "{}", hearth.log().text());
     assert_eq!(again.ask(&format!("send {new} self")), "self");
@@ -158,17 +178,23 @@ fn a_client_that_vanishes_is_reported_after_its_last_message() {
     let site = site();
     let hearth = serve(&site, "request").workers(1).start();
     let mut client = Client::open(&hearth, "/chat");
-    for text in ["wait go", "last one", "last two"] {
-        client.send(text);
-    }
+    client.send("wait go");
+    client.send_numbers();
     events(&site, "message wait go");
     drop(client);
     site.write("go", "");
     let seen = events(&site, "close");
-    assert_eq!(
-        seen[1..],
-        ["message wait go", "message last one", "message last two", "close 1006 "]
-    );
+    let expected = NUMBERS.map(|number| format!("message {number}"));
+    let ends = ["message wait go".to_owned(), "close 1006 ".to_owned()];
+    assert_eq!(seen[1..], [&ends[..1], &expected, &ends[1..]].concat());
+
+    // One that closes in order and does not wait has its own code.
+    let mut client = Client::open(&hearth, "/chat");
+    client.send_numbers();
+    client.0.get_mut().write_all(&[0x88, 0x80, 0, 0, 0, 0]).unwrap();
+    drop(client);
+    let seen = events(&site, "close 1005");
+    assert_eq!(seen[seen.len() - 21..], [&expected[..], &["close 1005 ".to_owned()]].concat());
 }
 
 #[test]
