@@ -719,6 +719,7 @@ proptest! {
 }
 
 mod brokers;
+mod cuts;
 mod logs;
 mod played;
 mod processes;

@@ -5,7 +5,8 @@
 //! has created before is used as it is.
 //!
 //! Invariants
-//! - Entries have consecutive numbers. A reader that sees another number, or hears nothing, opens the log again.
+//! - Entries have consecutive numbers. A reader that sees another number, or receives nothing, opens the log again. So
+//!   does one that learns from a heartbeat that an entry was sent and did not arrive.
 //! - A stream that lost entries which a node has applied is deleted and created again, so it has a new epoch.
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::client::{Request, RequestErrorKind};
-use async_nats::{Client, HeaderMap, Message, StatusCode};
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -34,6 +35,11 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Interval at which the server sends something to a reader, and the time after which silence is a failure.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(4);
+
+/// Header fields of a heartbeat: the sequence of the last entry that was sent, and the question of flow control that was
+/// not answered.
+const LAST_STREAM: &str = "Nats-Last-Stream";
+const STALLED: &str = "Nats-Consumer-Stalled";
 
 /// Maximum size of the header of a message, which counts as its payload.
 const HEADERS: usize = 256;
@@ -262,10 +268,7 @@ impl Reader {
         loop {
             let Ok(Some(message)) = timeout(SILENCE, messages.next()).await else { return Ok(()) };
             if message.status == Some(StatusCode::IDLE_HEARTBEAT) {
-                // Flow control: the server waits until this node has read so far.
-                if let Some(reply) = message.reply {
-                    let _unsent = self.client.publish(reply, Bytes::new()).await;
-                }
+                self.heartbeat(message).await?;
                 continue;
             }
             let Some(event) = self.entry(message) else { return Ok(()) };
@@ -273,6 +276,23 @@ impl Reader {
                 return Ok(());
             }
         }
+    }
+
+    /// Answers a heartbeat, or a question of flow control. Fails if the server has sent entries that did not arrive: the
+    /// client reconnects by itself, and what was on its way is not sent again.
+    async fn heartbeat(&self, message: Message) -> Result<(), Failure> {
+        let header = |name: &str| Some(message.headers.as_ref()?.get(name)?.as_str());
+        let sent = header(LAST_STREAM).and_then(|last| last.parse::<u64>().ok());
+        if sent.is_some_and(|last| last >= self.next) {
+            return Err(Failure::Other(String::from("entries were lost on their way")));
+        }
+        // Flow control: the server waits until this node has read so far. A heartbeat repeats a question whose answer the
+        // server did not get.
+        let stalled = header(STALLED).map(Subject::from);
+        for question in message.reply.into_iter().chain(stalled) {
+            let _unsent = self.client.publish(question, Bytes::new()).await;
+        }
+        Ok(())
     }
 
     /// Returns whether the entry that this node read last is another one now: the server came back with an older state, and
