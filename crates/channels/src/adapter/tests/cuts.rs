@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -12,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::brokers::{LIMIT, Server, nats_server};
 use super::logs::{append, entry, epoch, log_options, next};
 use crate::adapter::nats::{self, Nats};
-use crate::adapter::{LogLink, LogOptions};
+use crate::adapter::packet::Header;
+use crate::adapter::{LogEvent, LogLink, LogOptions};
 use crate::nodes::NodeId;
 
 /// What a relay throws away.
@@ -154,4 +156,76 @@ async fn a_consumer_whose_flow_control_was_not_answered_goes_on() {
     relay.has_lost("$JS.FC.").await;
     relay.reset();
     assert_eq!(entry(&mut reader, entries).await.len(), 600_000);
+}
+
+/// A packet of a node without events, and a text.
+fn packet(node: u64, number: u64, text: &str) -> Bytes {
+    let header = Header { node: NodeId(node), number, round: 0 }.write();
+    [&header[..], text.as_bytes()].concat().into()
+}
+
+/// Stores a packet whose acknowledgement is lost, with all that NATS sends for a time. Returns the entries that another
+/// node has read when the next packet is stored.
+async fn entries_after_a_cut(server: &Server, age: Duration, cut: Duration) -> Vec<Bytes> {
+    let relay = Relay::start(server.port).await;
+    let options = LogOptions { age, ..log_options() };
+    let (_near, mut reader) = link(server.port, 1, &options).await;
+    let (_far, mut writer) = link(relay.port, 2, &options).await;
+    relay.lose(Lost::Answers);
+    writer.packets.send((1, packet(2, 1, "one"))).await.unwrap();
+    let mut entries = vec![entry(&mut reader, 1).await];
+    // It is NATS' own time that passes.
+    sleep(cut).await;
+    relay.reset();
+    next(&mut writer, |event| matches!(event, LogEvent::Stored(1)).then_some(())).await;
+    append(&mut writer, 2, packet(2, 2, "two")).await;
+    while !entries.last().unwrap().ends_with(b"two") {
+        let entry = next(&mut reader, |event| match event {
+            LogEvent::Entry { packet, .. } => Some(packet.clone()),
+            _ => None,
+        });
+        entries.push(entry.await);
+    }
+    entries
+}
+
+#[tokio::test]
+async fn a_packet_whose_id_nats_has_forgotten_is_found_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = jetstream(&folder);
+    // A stream of an operator, which forgets ids sooner than Hearth's.
+    let client = async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap();
+    let create =
+        r#"{"name":"hearth_test","subjects":["hearth.test.log"],"duplicate_window":1000000000}"#;
+    let created = client.request("$JS.API.STREAM.CREATE.hearth_test", create.into()).await.unwrap();
+    let created = String::from_utf8_lossy(&created.payload).into_owned();
+    assert!(!created.contains("error"), "{created}");
+    let cut = Duration::from_secs(3);
+    let entries = entries_after_a_cut(&server, log_options().age, cut).await;
+    assert_eq!(entries, [packet(2, 1, "one"), packet(2, 2, "two")]);
+}
+
+#[tokio::test]
+async fn a_packet_that_nats_may_have_removed_is_not_stored_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = jetstream(&folder);
+    let age = Duration::from_secs(4);
+    let entries = entries_after_a_cut(&server, age, 2 * age).await;
+    assert_eq!(entries, [packet(2, 1, "one"), packet(2, 2, "two")]);
+}
+
+#[tokio::test]
+async fn a_packet_that_did_not_reach_nats_is_stored_after_any_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = jetstream(&folder);
+    let relay = Relay::start(server.port).await;
+    let options = LogOptions { age: Duration::from_secs(1), ..log_options() };
+    let (_far, mut writer) = link(relay.port, 2, &options).await;
+    relay.lose(Lost::Requests);
+    writer.packets.send((1, packet(2, 1, "one"))).await.unwrap();
+    relay.has_lost("one").await;
+    // NATS would have forgotten it.
+    sleep(2 * options.age).await;
+    relay.reset();
+    assert_eq!(entry(&mut writer, 1).await, packet(2, 1, "one"));
 }
