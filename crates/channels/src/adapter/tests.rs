@@ -724,3 +724,4 @@ mod logs;
 mod played;
 mod processes;
 mod slow;
+mod streams;

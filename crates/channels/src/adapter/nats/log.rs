@@ -1,8 +1,8 @@
 //! The log of events in a `JetStream` stream.
 //!
 //! It uses `JetStream`'s API on plain subjects: a few requests with JSON, a consumer that pushes, and publishing with
-//! an id. NATS numbers the messages; the time at which the stream was created is its epoch. A stream that the operator
-//! has created before is used as it is.
+//! an id. NATS numbers the messages; the time at which the stream was created is its epoch. A node that starts gives the
+//! stream the bounds of its settings; one that the operator has created is used as it is.
 //!
 //! Invariants
 //! - Entries have consecutive numbers. A reader that sees another number, or receives nothing, opens the log again. So
@@ -73,6 +73,7 @@ pub fn log(nats: &Nats, me: NodeId, options: &LogOptions) -> LogLink {
         client: nats.client.clone(),
         stream,
         options: options.clone(),
+        adjusted: false,
         me,
         epoch: 0,
         next: 1,
@@ -90,6 +91,9 @@ struct Reader {
     client: Client,
     stream: Stream,
     options: LogOptions,
+    /// The stream has the bounds of the settings. Only a node that has just started sees to that: another one may have
+    /// newer settings.
+    adjusted: bool,
     me: NodeId,
     epoch: u64,
     /// Sequence of the next entry.
@@ -106,24 +110,17 @@ impl Reader {
         let mut reason = String::new();
         while !events.is_closed() {
             let began = Instant::now();
-            let why = match self.read(&events).await {
-                Failure::NoJetStream => {
-                    let since = *without.get_or_insert_with(Instant::now);
-                    if self.epoch == 0 && since.elapsed() >= ELECTION {
-                        let _closed = events.send(LogEvent::Unsupported).await;
-                        return;
-                    }
-                    String::from("JetStream does not answer")
+            let failure = self.read(&events).await;
+            if let Failure::NoJetStream = failure {
+                let since = *without.get_or_insert_with(Instant::now);
+                if self.epoch == 0 && since.elapsed() >= ELECTION {
+                    let _closed = events.send(LogEvent::Unsupported).await;
+                    return;
                 }
-                Failure::NoStream => {
-                    without = None;
-                    String::from("the stream was removed")
-                }
-                Failure::Other(why) => {
-                    without = None;
-                    why
-                }
-            };
+            } else {
+                without = None;
+            }
+            let why = failure.to_string();
             if events.send(LogEvent::Away(true)).await.is_err() {
                 return;
             }
@@ -149,10 +146,22 @@ impl Reader {
 
     async fn try_read(&mut self, events: &mpsc::Sender<LogEvent>) -> Result<(), Failure> {
         let mut state = self.state().await?;
+        if !self.adjusted {
+            match self.stream.adjust(&state, &self.options).await {
+                Ok(changed) => {
+                    self.adjusted = true;
+                    state = changed.unwrap_or(state);
+                }
+                Err(failure) => warn!(
+                    reason = %failure,
+                    "the stream does not have the bounds of `history_age` and `realtime.history_log`"
+                ),
+            }
+        }
         if state.epoch == self.epoch && (state.last < self.next - 1 || self.is_other(&state).await)
         {
             // The server came back with an older state. Other nodes may not have noticed it.
-            self.stream.call("STREAM.DELETE", String::new()).await?;
+            self.stream.replace(&state).await?;
             state = self.state().await?;
         }
         let mut progress = *self.progress.borrow();
