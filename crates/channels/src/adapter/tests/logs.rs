@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::brokers::{LIMIT, nats_server, redis_options, redis_server};
 use crate::adapter::log::LogOutbox;
 use crate::adapter::nats::{self, Nats};
+use crate::adapter::packet::Header;
 use crate::adapter::{LogEvent, LogLink, LogOptions, Options, redis};
 use crate::moment::Moment;
 use crate::nodes::{LogWriter as _, NodeId};
@@ -61,6 +63,25 @@ fn no_packet_is_larger_than_the_broker_takes() {
     // A broker without a limit.
     largest.store(usize::MAX, Ordering::Relaxed);
     assert!(outbox.fits(&app, &publication(&large)));
+}
+
+#[test]
+fn an_entry_without_events_tells_when_this_node_has_caught_up() {
+    let shared = (Arc::new(Notify::new()), Arc::new(usize::MAX.into()));
+    let now = Moment::from_millis(0);
+    let outbox = LogOutbox::new(NodeId(1), &Options::default(), Duration::ZERO, shared, now);
+    let tickets = [outbox.catch_up(), outbox.catch_up()];
+    let are_ready =
+        || tickets.clone().map(|ticket| ticket.stored().now_or_never().is_some_and(|read| read));
+    let (number, packet) = outbox.take().unwrap();
+    assert!(outbox.take().is_none(), "one entry is enough for both");
+    outbox.stored(number);
+    let header = Header::of(&packet).unwrap();
+    outbox.read(&Header { node: NodeId(2), ..header });
+    assert_eq!(are_ready(), [false, false]);
+    outbox.read(&header);
+    assert_eq!(are_ready(), [true, true]);
+    assert!(outbox.catch_up().stored().now_or_never().is_none(), "later entries may follow");
 }
 
 /// Returns the next event of a kind.
