@@ -12,6 +12,7 @@
 //! - Fan-out happens in one task, never under a lock of the registry.
 
 mod authorization;
+mod behind;
 mod directory;
 mod hub;
 mod positions;

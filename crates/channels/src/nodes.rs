@@ -124,6 +124,10 @@ pub trait LogWriter: fmt::Debug + Send + Sync {
     /// Adds an event. Called in the order in which a channel's events are published here, while its shard is locked.
     /// The implementation copies what it needs, never waits, and never calls the registry.
     fn append(&self, app: &Arc<App>, publication: &Publication<'_>) -> Ticket;
+
+    /// Adds an entry without events. Its ticket is ready when this node has read the entry, and so has applied everything
+    /// that any node had stored before the call.
+    fn catch_up(&self) -> Ticket;
 }
 
 #[cfg(test)]

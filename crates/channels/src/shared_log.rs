@@ -149,7 +149,7 @@ fn group(app: &str, channel: &str) -> usize {
     (hash >> 20) as usize % GROUPS
 }
 
-/// An event that waits to be stored in the log.
+/// An event that waits to be stored in the log, or an entry that waits to be read.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     pub(crate) number: u64,
@@ -157,7 +157,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Waits until the event is stored. Returns `false` if it never will be, because the node stops.
+    /// Waits until the event is stored, or the entry is read. Returns `false` if it never will be, because the node stops.
     ///
     /// # Cancel safety
     /// The method only waits.

@@ -121,6 +121,8 @@ pub(super) struct LogOutbox {
     /// When the broker was last known to be there, in milliseconds; `u64::MAX` while it is.
     there: AtomicU64,
     stored: watch::Sender<u64>,
+    /// Number of the last packet of this node that it has read.
+    read: watch::Sender<u64>,
     wake: Arc<Notify>,
     /// Maximum size of a packet.
     largest: Arc<AtomicUsize>,
@@ -160,6 +162,7 @@ impl LogOutbox {
             waiting: Mutex::new(waiting),
             there: AtomicU64::new(now.millis()),
             stored: watch::Sender::new(0),
+            read: watch::Sender::new(0),
             wake,
             largest,
         }
@@ -200,9 +203,26 @@ impl LogOutbox {
     pub(super) fn stored(&self, number: u64) {
         self.stored.send_if_modified(|stored| mem::replace(stored, number) < number);
     }
+
+    /// Records that this node has read and applied a packet of any node.
+    pub(super) fn read(&self, header: &Header) {
+        if header.node == self.me {
+            self.read.send_if_modified(|read| mem::replace(read, header.number) < header.number);
+        }
+    }
 }
 
 impl Waiting {
+    /// Begins a packet unless one is open; returns whether it began one.
+    fn begin(&mut self) -> bool {
+        let is_new = self.open.is_empty();
+        if is_new {
+            self.open.resize(HEADER, 0);
+            self.bytes += HEADER;
+        }
+        is_new
+    }
+
     fn close(&mut self, me: NodeId) {
         if self.open.is_empty() {
             return;
@@ -232,11 +252,7 @@ impl LogWriter for LogOutbox {
 
     fn append(&self, app: &Arc<App>, publication: &Publication<'_>) -> Ticket {
         let mut waiting = self.lock();
-        let was_empty = waiting.open.is_empty();
-        if was_empty {
-            waiting.open.resize(HEADER, 0);
-            waiting.bytes += HEADER;
-        }
+        let was_empty = waiting.begin();
         let before = waiting.open.len();
         let update = ClusterUpdate::Published(publication);
         Writer(&mut waiting.open).update(&app.id, &update);
@@ -260,6 +276,17 @@ impl LogWriter for LogOutbox {
             self.wake.notify_one();
         }
         Ticket { number, stored: self.stored.subscribe() }
+    }
+
+    fn catch_up(&self) -> Ticket {
+        let mut waiting = self.lock();
+        let was_empty = waiting.begin();
+        let number = waiting.number;
+        drop(waiting);
+        if was_empty {
+            self.wake.notify_one();
+        }
+        Ticket { number, stored: self.read.subscribe() }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Connects nodes through NATS, one server or a cluster. The client reconnects and resubscribes by itself.
 
+mod append;
 mod log;
+mod stream;
 
 use std::fmt;
 use std::future::Future;

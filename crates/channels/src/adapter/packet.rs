@@ -41,6 +41,11 @@ impl Header {
         out[18..].copy_from_slice(&self.round.to_le_bytes());
         out
     }
+
+    /// Returns the header of a packet.
+    pub(super) fn of(packet: &[u8]) -> Option<Self> {
+        header(packet).ok().map(|(header, _)| header)
+    }
 }
 
 /// One record of a packet.

@@ -152,6 +152,7 @@ impl Shared {
                     apply(channels, &local, record, Logged { position, age }, now);
                 }
                 channels.registry().shared().set_applied(position(sequence, EVENTS - 1));
+                self.outbox.read(&packet.header);
                 self.loaded(channels, now);
             }
             LogEvent::Away(away) => self.outbox.away(away, now),
@@ -194,6 +195,7 @@ impl Shared {
                         let _limited = channels.registry().publish(app, publication, now);
                     });
                 }
+                self.outbox.read(&packet.header);
             }
             self.outbox.stored(number);
         }

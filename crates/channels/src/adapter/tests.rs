@@ -719,7 +719,9 @@ proptest! {
 }
 
 mod brokers;
+mod cuts;
 mod logs;
 mod played;
 mod processes;
 mod slow;
+mod streams;

@@ -9,6 +9,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{mpsc, oneshot};
 
 use super::authorization::is_allowed;
+use super::behind::last_event_id;
 use super::directory::Listed;
 use super::reports::{LOOK, Reports};
 use super::selector::{self, Selector};
@@ -306,7 +307,7 @@ impl Mercure {
 
     /// Answers a request.
     pub fn answer(self: &Arc<Self>, request: &Request<'_>) -> Answer {
-        let mut answer = match (request.method, request.path) {
+        let answer = match (request.method, request.path) {
             ("OPTIONS", _) => Self::preflight(),
             ("GET", PATH) => self.subscribe(request),
             ("POST", PATH) => self.publish(request),
@@ -318,6 +319,11 @@ impl Mercure {
             }
             _ => Answer::text(404, "Not Found"),
         };
+        self.for_origin(request, answer)
+    }
+
+    /// Adds the fields that a page of another origin needs.
+    pub(super) fn for_origin(&self, request: &Request<'_>, mut answer: Answer) -> Answer {
         if let Some(origin) = (request.field)("origin")
             .filter(|origin| is_allowed(origin, &self.options.cors_origins))
         {
@@ -413,9 +419,7 @@ impl Mercure {
         let (queue, events) = mpsc::channel(self.options.queue);
         let mut state = self.lock();
         if state.ending {
-            // After an error status a browser would not come back.
-            let body = Body::Whole(String::from(":\n"));
-            return Answer { status: 200, fields: stream_fields(), body };
+            return ended_stream();
         }
         if state.subscribers.len() >= self.options.connections {
             let mut answer = Answer::text(503, "Too many subscribers");
@@ -466,14 +470,9 @@ fn stream_fields() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns the id of the last update that a client has.
-fn last_event_id(request: &Request<'_>) -> Option<String> {
-    let field = (request.field)("last-event-id").filter(|id| !id.is_empty()).map(str::to_owned);
-    field.or_else(|| {
-        let names = ["lastEventID", "Last-Event-ID", "last-event-id"];
-        let mut parameters = auth::parameters(request.query);
-        parameters.find(|(name, _)| names.contains(&&**name)).map(|(_, id)| id.into_owned())
-    })
+/// Returns a stream that ends at once, so that a browser comes back. After an error status it would not.
+pub(super) fn ended_stream() -> Answer {
+    Answer { status: 200, fields: stream_fields(), body: Body::Whole(String::from(":\n")) }
 }
 
 /// Returns the seconds since 1970.

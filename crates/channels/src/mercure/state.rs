@@ -127,6 +127,11 @@ impl State {
         self.subscribers.extract_if(.., |_, one| one.anew.is_none()).map(|(_, one)| one).collect()
     }
 
+    /// Returns whether an update with this id has arrived, as far as that is still known.
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.newest == id || self.kept.iter().any(|kept| kept.update.id == id)
+    }
+
     /// Returns the id before the first event that a subscriber gets, and all kept events after it.
     pub(super) fn since(
         &mut self,

@@ -1,145 +1,87 @@
 //! The log of events in a `JetStream` stream.
 //!
 //! It uses `JetStream`'s API on plain subjects: a few requests with JSON, a consumer that pushes, and publishing with
-//! an id. NATS numbers the messages; the time at which the stream was created is its epoch. A stream that the operator
-//! has created before is used as it is.
+//! an id. NATS numbers the messages; the time at which the stream was created is its epoch. A node that starts gives the
+//! stream the bounds of its settings; one that the operator has created is used as it is.
 //!
 //! Invariants
-//! - Entries have consecutive numbers. A reader that sees another number, or hears nothing, opens the log again.
+//! - Entries have consecutive numbers. A reader that sees another number, or receives nothing, opens the log again. So
+//!   does one that learns from a heartbeat that an entry was sent and did not arrive.
 //! - A stream that lost entries which a node has applied is deleted and created again, so it has a new epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use async_nats::client::{Request, RequestErrorKind};
-use async_nats::{Client, HeaderMap, Message, StatusCode};
+use async_nats::{Client, Message, StatusCode, Subject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, error, warn};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use tracing::warn;
 
 use super::Nats;
-use crate::adapter::log::{LogEvent, LogLink, LogOptions, wait_for_broker};
+use super::append::{Appender, Progress};
+use super::stream::{Failure, State, Stream, check};
+use crate::adapter::log::{LogEvent, LogLink, LogOptions};
+use crate::adapter::packet::Header;
 use crate::hash::{SEED, hash};
 use crate::json::{Raw, quoted};
 use crate::nodes::NodeId;
 
 /// Timeout for a reply.
-const ANSWER: Duration = Duration::from_secs(2);
+pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
 /// Interval at which the server sends something to a reader, and the time after which silence is a failure.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-const SILENCE: Duration = Duration::from_secs(4);
+pub(super) const SILENCE: Duration = Duration::from_secs(4);
+
+/// Header fields of a heartbeat: the sequence of the last entry that was sent, and the question of flow control that was
+/// not answered.
+const LAST_STREAM: &str = "Nats-Last-Stream";
+const STALLED: &str = "Nats-Consumer-Stalled";
 
 /// Maximum size of the header of a message, which counts as its payload.
 const HEADERS: usize = 256;
 
 /// Shortest and longest pause after a failure.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+pub(super) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(2));
 
 /// How long a server without `JetStream` is asked. In a cluster it needs some seconds to elect a leader.
 const ELECTION: Duration = Duration::from_secs(4);
 
-/// How long NATS remembers the ids of messages, to reject repetitions.
-const REPEATED: Duration = Duration::from_mins(10);
-
 /// Starts the link to the log. Must be called within a tokio runtime.
 pub fn log(nats: &Nats, me: NodeId, options: &LogOptions) -> LogLink {
     let (mut link, to_append, events) = LogLink::new();
-    let stream = nats.subject.replace('.', "_");
-    let subject = format!("{}.log", nats.subject);
-    let of_sender = format!("{:016x}", me.0);
-    let client = nats.client.clone();
-    link.tasks.spawn(append_all(client, subject.clone(), of_sender, to_append, events.clone()));
+    let stream = Stream {
+        client: nats.client.clone(),
+        name: nats.subject.replace('.', "_"),
+        subject: format!("{}.log", nats.subject),
+    };
+    let (progress, read) = watch::channel(Progress::default());
+    let appender = Appender {
+        client: nats.client.clone(),
+        stream: stream.clone(),
+        sender: format!("{:016x}", me.0),
+        progress: read,
+    };
+    link.tasks.spawn(appender.run(to_append, events.clone()));
     let reader = Reader {
         largest: Arc::clone(&link.largest),
         client: nats.client.clone(),
         stream,
-        subject,
         options: options.clone(),
+        adjusted: false,
+        me,
         epoch: 0,
         next: 1,
         newest: None,
+        progress,
     };
     link.tasks.spawn(reader.run(events));
     link
-}
-
-/// Appends packets until the sender is closed. A packet is repeated until it is stored.
-async fn append_all(
-    client: Client,
-    subject: String,
-    sender: String,
-    mut packets: mpsc::Receiver<(u64, Bytes)>,
-    events: mpsc::Sender<LogEvent>,
-) {
-    while let Some((number, packet)) = packets.recv().await {
-        let mut pause = PAUSES.0;
-        loop {
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Msg-Id", format!("{sender}-{number}").as_str());
-            let request =
-                Request::new().headers(headers).payload(packet.clone()).timeout(Some(ANSWER));
-            let answer = client.send_request(subject.clone(), request).await;
-            let outcome = match &answer {
-                Ok(answer) => Outcome::of(&answer.payload),
-                Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
-                    Outcome::TooLarge
-                }
-                Err(_) => Outcome::Failed,
-            };
-            match outcome {
-                Outcome::Stored => break,
-                Outcome::TooLarge => {
-                    // `fits` keeps them out; the limit of the server has been lowered, or the stream has one.
-                    error!(
-                        bytes = packet.len(),
-                        "events are lost: NATS takes no packet of this size"
-                    );
-                    break;
-                }
-                Outcome::Failed => {}
-            }
-            debug!(?answer, "an entry of the log was not stored; trying again");
-            if !wait_for_broker(&events, &mut pause, PAUSES.1).await {
-                return;
-            }
-        }
-        if events.send(LogEvent::Stored(number)).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Result of an attempt to append a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Stored,
-    /// The stream never takes a packet of this size.
-    TooLarge,
-    /// It is not stored, or not known to be.
-    Failed,
-}
-
-/// `JetStream`'s error code for a message that is larger than the stream allows.
-const MESSAGE_TOO_LARGE: u64 = 10054;
-
-impl Outcome {
-    /// Reads an acknowledgement. It names the number of the message, of a repeated one too; a negative one has an error,
-    /// and 0 as the number.
-    fn of(acknowledgement: &[u8]) -> Self {
-        let Ok(answer) = Raw::from_bytes(acknowledgement) else { return Self::Failed };
-        if answer.get("error").is_some() {
-            let code = number_at(acknowledgement, &["error", "err_code"]);
-            return if code == Some(MESSAGE_TOO_LARGE) { Self::TooLarge } else { Self::Failed };
-        }
-        let sequence = answer.get("seq").and_then(Raw::unsigned);
-        if sequence.is_some_and(|number| number > 0) { Self::Stored } else { Self::Failed }
-    }
 }
 
 /// Reads the log.
@@ -147,37 +89,18 @@ struct Reader {
     /// Maximum size of a packet.
     largest: Arc<AtomicUsize>,
     client: Client,
-    stream: String,
-    subject: String,
+    stream: Stream,
     options: LogOptions,
+    /// The stream has the bounds of the settings. Only a node that has just started sees to that: another one may have
+    /// newer settings.
+    adjusted: bool,
+    me: NodeId,
     epoch: u64,
     /// Sequence of the next entry.
     next: u64,
     /// Hash of the last entry's packet.
     newest: Option<u64>,
-}
-
-/// Why the log cannot be read now.
-enum Failure {
-    /// The server answers that nothing listens at its API.
-    NoJetStream,
-    Other(String),
-}
-
-impl From<async_nats::RequestError> for Failure {
-    fn from(error: async_nats::RequestError) -> Self {
-        match error.kind() {
-            RequestErrorKind::NoResponders => Self::NoJetStream,
-            _ => Self::Other(error.to_string()),
-        }
-    }
-}
-
-/// The state of the stream.
-struct State {
-    epoch: u64,
-    first: u64,
-    last: u64,
+    progress: watch::Sender<Progress>,
 }
 
 impl Reader {
@@ -187,20 +110,17 @@ impl Reader {
         let mut reason = String::new();
         while !events.is_closed() {
             let began = Instant::now();
-            let why = match self.read(&events).await {
-                Failure::NoJetStream => {
-                    let since = *without.get_or_insert_with(Instant::now);
-                    if self.epoch == 0 && since.elapsed() >= ELECTION {
-                        let _closed = events.send(LogEvent::Unsupported).await;
-                        return;
-                    }
-                    String::from("JetStream does not answer")
+            let failure = self.read(&events).await;
+            if let Failure::NoJetStream = failure {
+                let since = *without.get_or_insert_with(Instant::now);
+                if self.epoch == 0 && since.elapsed() >= ELECTION {
+                    let _closed = events.send(LogEvent::Unsupported).await;
+                    return;
                 }
-                Failure::Other(why) => {
-                    without = None;
-                    why
-                }
-            };
+            } else {
+                without = None;
+            }
+            let why = failure.to_string();
             if events.send(LogEvent::Away(true)).await.is_err() {
                 return;
             }
@@ -226,35 +146,54 @@ impl Reader {
 
     async fn try_read(&mut self, events: &mpsc::Sender<LogEvent>) -> Result<(), Failure> {
         let mut state = self.state().await?;
+        if !self.adjusted {
+            match self.stream.adjust(&state, &self.options).await {
+                Ok(changed) => {
+                    self.adjusted = true;
+                    state = changed.unwrap_or(state);
+                }
+                Err(failure) => warn!(
+                    reason = %failure,
+                    "the stream does not have the bounds of `history_age` and `realtime.history_log`"
+                ),
+            }
+        }
         if state.epoch == self.epoch && (state.last < self.next - 1 || self.is_other(&state).await)
         {
             // The server came back with an older state. Other nodes may not have noticed it.
-            self.call("STREAM.DELETE", &self.stream, String::new()).await?;
+            self.stream.replace(&state).await?;
             state = self.state().await?;
         }
-        if state.epoch != self.epoch || state.first > self.next {
+        let mut progress = *self.progress.borrow();
+        let is_new = state.epoch != self.epoch;
+        if is_new || state.first > self.next {
+            let expected = if is_new { 1 } else { self.next };
+            // What was there before this node came is not missing.
+            progress.gaps += u64::from(self.epoch != 0 && state.first > expected);
+            progress.own = if is_new { 0 } else { progress.own };
             self.epoch = state.epoch;
             self.next = state.first;
             self.newest = None;
         }
+        progress.epoch = self.epoch;
+        progress.sequence = self.next - 1;
+        progress.window = state.window;
+        self.progress.send_replace(progress);
         let inbox = self.client.new_inbox();
         let subscribed = self.client.subscribe(inbox.clone()).await;
         let mut messages = subscribed.map_err(|error| Failure::Other(error.to_string()))?;
         let consumer = format!(
             r#"{{"stream_name":{},"config":{{"deliver_subject":{},"deliver_policy":"by_start_sequence","opt_start_seq":{},"ack_policy":"none","replay_policy":"instant","idle_heartbeat":{},"flow_control":true,"inactive_threshold":{},"mem_storage":true,"num_replicas":1}}}}"#,
-            quoted(&self.stream),
+            quoted(&self.stream.name),
             quoted(&inbox),
             self.next,
             HEARTBEAT.as_nanos(),
             (SILENCE * 2).as_nanos(),
         );
-        let answer = self.call("CONSUMER.CREATE", &self.stream, consumer).await?;
-        if let Some(error) = error_of(&answer) {
-            return Err(Failure::Other(error));
-        }
+        check(&self.stream.call("CONSUMER.CREATE", consumer).await?)?;
         let most = self.client.server_info().max_payload.saturating_sub(HEADERS);
         self.largest.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
-        let State { epoch, first, last } = state;
+        let State { epoch, first, last, .. } = state;
         let opened = LogEvent::Opened { epoch, first: first.min(self.next), last };
         if events.send(opened).await.is_err() {
             return Ok(());
@@ -262,10 +201,7 @@ impl Reader {
         loop {
             let Ok(Some(message)) = timeout(SILENCE, messages.next()).await else { return Ok(()) };
             if message.status == Some(StatusCode::IDLE_HEARTBEAT) {
-                // Flow control: the server waits until this node has read so far.
-                if let Some(reply) = message.reply {
-                    let _unsent = self.client.publish(reply, Bytes::new()).await;
-                }
+                self.heartbeat(message).await?;
                 continue;
             }
             let Some(event) = self.entry(message) else { return Ok(()) };
@@ -273,6 +209,23 @@ impl Reader {
                 return Ok(());
             }
         }
+    }
+
+    /// Answers a heartbeat, or a question of flow control. Fails if the server has sent entries that did not arrive: the
+    /// client reconnects by itself, and what was on its way is not sent again.
+    async fn heartbeat(&self, message: Message) -> Result<(), Failure> {
+        let header = |name: &str| Some(message.headers.as_ref()?.get(name)?.as_str());
+        let sent = header(LAST_STREAM).and_then(|last| last.parse::<u64>().ok());
+        if sent.is_some_and(|last| last >= self.next) {
+            return Err(Failure::Other(String::from("entries were lost on their way")));
+        }
+        // Flow control: the server waits until this node has read so far. A heartbeat repeats a question whose answer the
+        // server did not get.
+        let stalled = header(STALLED).map(Subject::from);
+        for question in message.reply.into_iter().chain(stalled) {
+            let _unsent = self.client.publish(question, Bytes::new()).await;
+        }
+        Ok(())
     }
 
     /// Returns whether the entry that this node read last is another one now: the server came back with an older state, and
@@ -284,7 +237,7 @@ impl Reader {
         if !(state.first..=state.last).contains(&last) {
             return false;
         }
-        let get = self.call("STREAM.MSG.GET", &self.stream, format!("{{\"seq\":{last}}}"));
+        let get = self.stream.call("STREAM.MSG.GET", format!("{{\"seq\":{last}}}"));
         // A server that does not allow it tells nothing.
         let Ok(answer) = get.await else { return false };
         let data = Raw::from_bytes(&answer.payload).ok().and_then(|it| {
@@ -297,38 +250,10 @@ impl Reader {
 
     /// Returns the state of the stream, which is created if it does not exist.
     async fn state(&self) -> Result<State, Failure> {
-        let mut answer = self.call("STREAM.INFO", &self.stream, String::new()).await?;
-        if number_at(&answer.payload, &["error", "code"]) == Some(404) {
-            let create = format!(
-                r#"{{"name":{},"subjects":[{}],"retention":"limits","discard":"old","storage":"file","max_age":{},"max_bytes":{},"duplicate_window":{},"num_replicas":1}}"#,
-                quoted(&self.stream),
-                quoted(&self.subject),
-                self.options.age.as_nanos(),
-                self.options.bytes,
-                REPEATED.min(self.options.age).as_nanos(),
-            );
-            answer = self.call("STREAM.CREATE", &self.stream, create).await?;
+        match self.stream.info().await {
+            Err(Failure::NoStream) => self.stream.create(&self.options).await,
+            state => state,
         }
-        if let Some(error) = error_of(&answer) {
-            return Err(Failure::Other(error));
-        }
-        let payload = &answer.payload;
-        let created = Raw::from_bytes(payload)
-            .ok()
-            .and_then(|it| it.get("created")?.string().map(std::borrow::Cow::into_owned));
-        let last = number_at(payload, &["state", "last_seq"]);
-        let first = number_at(payload, &["state", "first_seq"]);
-        let (Some(created), Some(last), Some(first)) = (created, last, first) else {
-            return Err(Failure::Other(String::from("JetStream's answer was not understood")));
-        };
-        // An empty stream has 0, or the next one.
-        let first = first.clamp(1, last + 1);
-        Ok(State { epoch: hash(created.as_bytes(), SEED) | 1, first, last })
-    }
-
-    async fn call(&self, what: &str, stream: &str, body: String) -> Result<Message, Failure> {
-        let request = Request::new().payload(body.into()).timeout(Some(ANSWER));
-        Ok(self.client.send_request(format!("$JS.API.{what}.{stream}"), request).await?)
     }
 
     /// Reads an entry; returns `None` if it is not the next one.
@@ -345,52 +270,13 @@ impl Reader {
         }
         self.next += 1;
         self.newest = Some(hash(&message.payload, SEED));
+        let own = Header::of(&message.payload).filter(|header| header.node == self.me);
+        self.progress.send_modify(|progress| {
+            progress.sequence = sequence;
+            progress.own = own.map_or(progress.own, |own| own.number);
+        });
         let added = std::time::UNIX_EPOCH + Duration::from_nanos(nanos);
         let age = added.elapsed().unwrap_or_default();
         Some(LogEvent::Entry { sequence, age, packet: message.payload })
-    }
-}
-
-fn number_at(json: &[u8], path: &[&str]) -> Option<u64> {
-    let mut value = Raw::from_bytes(json).ok()?;
-    for name in path {
-        value = value.get(name)?;
-    }
-    value.unsigned()
-}
-
-fn error_of(answer: &Message) -> Option<String> {
-    let error = Raw::from_bytes(&answer.payload).ok()?.get("error")?;
-    Some(
-        error
-            .get("description")
-            .and_then(Raw::string)
-            .map_or_else(|| error.text().into(), Into::into),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Outcome;
-
-    #[test]
-    fn only_an_acknowledgement_with_a_number_and_without_an_error_means_stored() {
-        for (text, outcome) in [
-            (r#"{"stream":"A","seq":1}"#, Outcome::Stored),
-            (r#"{"stream":"A","seq":7,"duplicate":true}"#, Outcome::Stored),
-            (r#"{"stream":"A","seq":0}"#, Outcome::Failed),
-            (
-                r#"{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"A","seq":0}"#,
-                Outcome::Failed,
-            ),
-            (
-                r#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"A","seq":0}"#,
-                Outcome::TooLarge,
-            ),
-            (r#"{"error":{"code":500},"seq":3}"#, Outcome::Failed),
-            ("", Outcome::Failed),
-        ] {
-            assert_eq!(Outcome::of(text.as_bytes()), outcome, "{text}");
-        }
     }
 }

@@ -5,19 +5,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::brokers::{LIMIT, nats_server, redis_options, redis_server};
 use crate::adapter::log::LogOutbox;
 use crate::adapter::nats::{self, Nats};
+use crate::adapter::packet::Header;
 use crate::adapter::{LogEvent, LogLink, LogOptions, Options, redis};
 use crate::moment::Moment;
 use crate::nodes::{LogWriter as _, NodeId};
 use crate::testing::app;
 use crate::{Author, ChannelName, Publication};
 
-fn log_options() -> LogOptions {
+pub(super) fn log_options() -> LogOptions {
     LogOptions { age: Duration::from_mins(5), bytes: 1 << 20, wait: Duration::from_secs(3) }
 }
 
@@ -63,8 +65,30 @@ fn no_packet_is_larger_than_the_broker_takes() {
     assert!(outbox.fits(&app, &publication(&large)));
 }
 
+#[test]
+fn an_entry_without_events_tells_when_this_node_has_caught_up() {
+    let shared = (Arc::new(Notify::new()), Arc::new(usize::MAX.into()));
+    let now = Moment::from_millis(0);
+    let outbox = LogOutbox::new(NodeId(1), &Options::default(), Duration::ZERO, shared, now);
+    let tickets = [outbox.catch_up(), outbox.catch_up()];
+    let are_ready =
+        || tickets.clone().map(|ticket| ticket.stored().now_or_never().is_some_and(|read| read));
+    let (number, packet) = outbox.take().unwrap();
+    assert!(outbox.take().is_none(), "one entry is enough for both");
+    outbox.stored(number);
+    let header = Header::of(&packet).unwrap();
+    outbox.read(&Header { node: NodeId(2), ..header });
+    assert_eq!(are_ready(), [false, false]);
+    outbox.read(&header);
+    assert_eq!(are_ready(), [true, true]);
+    assert!(outbox.catch_up().stored().now_or_never().is_none(), "later entries may follow");
+}
+
 /// Returns the next event of a kind.
-async fn next<T>(link: &mut LogLink, mut wanted: impl FnMut(&LogEvent) -> Option<T>) -> T {
+pub(super) async fn next<T>(
+    link: &mut LogLink,
+    mut wanted: impl FnMut(&LogEvent) -> Option<T>,
+) -> T {
     let found = async {
         loop {
             let event = link.events.recv().await.expect("the link reads");
@@ -76,13 +100,13 @@ async fn next<T>(link: &mut LogLink, mut wanted: impl FnMut(&LogEvent) -> Option
     timeout(LIMIT, found).await.expect("in time")
 }
 
-fn epoch(event: &LogEvent) -> Option<u64> {
+pub(super) fn epoch(event: &LogEvent) -> Option<u64> {
     if let LogEvent::Opened { epoch, .. } = event { Some(*epoch) } else { None }
 }
 
 /// Appends a packet and waits until it is stored.
-async fn append(link: &mut LogLink, number: u64, packet: &'static [u8]) {
-    link.packets.send((number, Bytes::from_static(packet))).await.unwrap();
+pub(super) async fn append(link: &mut LogLink, number: u64, packet: impl Into<Bytes>) {
+    link.packets.send((number, packet.into())).await.unwrap();
     next(link, |event| {
         matches!(event, LogEvent::Stored(stored) if *stored == number).then_some(())
     })
@@ -90,7 +114,7 @@ async fn append(link: &mut LogLink, number: u64, packet: &'static [u8]) {
 }
 
 /// Waits until the reader has this entry.
-async fn entry(link: &mut LogLink, wanted: u64) -> Bytes {
+pub(super) async fn entry(link: &mut LogLink, wanted: u64) -> Bytes {
     next(link, |event| match event {
         LogEvent::Entry { sequence, packet, .. } if *sequence == wanted => Some(packet.clone()),
         _ => None,
@@ -110,8 +134,8 @@ async fn an_older_redis_to_which_others_have_added_has_another_epoch() {
     let mut reader = redis::log(&options, NodeId(1), &log_options()).unwrap();
     let before = next(&mut reader, epoch).await;
     let mut other = redis::log(&options, NodeId(2), &log_options()).unwrap();
-    append(&mut other, 1, b"one").await;
-    append(&mut other, 2, b"two").await;
+    append(&mut other, 1, "one").await;
+    append(&mut other, 2, "two").await;
     assert_eq!(entry(&mut reader, 2).await, "two");
     // A replica that did not have the last entry has become the server.
     let client = ::redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
@@ -121,12 +145,12 @@ async fn an_older_redis_to_which_others_have_added_has_another_epoch() {
     fail_over.cmd("XTRIM").arg("{hearth-test}:log").arg(&["MAXLEN", "0"]).ignore();
     fail_over.cmd("HSET").arg("{hearth-test}:state").arg(&["n", "1"]).ignore();
     let () = fail_over.query_async(&mut connection).await.unwrap();
-    append(&mut other, 3, b"another two").await;
+    append(&mut other, 3, "another two").await;
     let after = next(&mut reader, |event| epoch(event).filter(|epoch| *epoch != before)).await;
     // It stays while nothing is added.
     let again = another_epoch(&mut reader, after);
     assert!(timeout(Duration::from_secs(3), again).await.is_err(), "a second new epoch");
-    append(&mut other, 4, b"another").await;
+    append(&mut other, 4, "another").await;
     next(&mut reader, |event| match event {
         LogEvent::Entry { packet, .. } => (packet == "another").then_some(()),
         _ => None,
@@ -147,7 +171,7 @@ async fn an_older_jetstream_to_which_others_have_added_has_another_epoch() {
     let nats = Nats::new(&options).await.unwrap();
     let mut reader = nats::log(&nats, NodeId(1), &log_options());
     let before = next(&mut reader, epoch).await;
-    append(&mut reader, 1, b"one").await;
+    append(&mut reader, 1, "one").await;
     let copy = |from: &str, to: &str| {
         let status = std::process::Command::new("cp").args(["-a", from, to]).status().unwrap();
         assert!(status.success());
@@ -157,7 +181,7 @@ async fn an_older_jetstream_to_which_others_have_added_has_another_epoch() {
     let older = folder.path().join("older").display().to_string();
     copy(&store, &older);
     server.restart();
-    append(&mut reader, 2, b"two").await;
+    append(&mut reader, 2, "two").await;
     assert_eq!(entry(&mut reader, 2).await, "two");
     server.kill();
     std::fs::remove_dir_all(&store).unwrap();
@@ -165,7 +189,7 @@ async fn an_older_jetstream_to_which_others_have_added_has_another_epoch() {
     server.restart();
     let other = Nats::new(&options).await.unwrap();
     let mut other = nats::log(&other, NodeId(2), &log_options());
-    append(&mut other, 1, b"another two").await;
+    append(&mut other, 1, "another two").await;
     another_epoch(&mut reader, before).await;
 }
 
@@ -188,7 +212,7 @@ async fn an_event_that_a_full_jetstream_refuses_is_not_stored_until_there_is_roo
     let nats = Nats::new(&options).await.unwrap();
     let mut link = nats::log(&nats, NodeId(1), &log_options());
     next(&mut link, epoch).await;
-    append(&mut link, 1, b"one").await;
+    append(&mut link, 1, "one").await;
     // Another stream takes the rest of the disk that the server may use.
     let other = async_nats::connect(address).await.unwrap();
     let request = async |subject: &str, payload: Bytes| {

@@ -147,7 +147,18 @@ impl Hub {
         body: &[u8],
         wait: Duration,
     ) -> Response<CallBody> {
-        let answer = with_request(head, body, |request| self.mercure.answer(request));
+        let behind = with_request(head, body, |request| self.mercure.catch_up(request));
+        let caught_up = match behind {
+            Some(ticket) => self.mercure.caught_up(ticket).await,
+            None => true,
+        };
+        let answer = with_request(head, body, |request| {
+            if caught_up {
+                self.mercure.answer(request)
+            } else {
+                self.mercure.answer_later(request)
+            }
+        });
         let mut status = answer.status;
         let body = match answer.body {
             Body::Whole(text) => CallBody::Whole(text.into()),

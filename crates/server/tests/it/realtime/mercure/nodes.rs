@@ -1,6 +1,10 @@
-//! Subscriptions of several nodes: each node lists all, and the end of those of a killed node is reported once.
+//! Several nodes: each lists the subscriptions of all, the end of those of a killed node is reported once, and subscribers
+//! move to a node that has read less.
+
+use std::time::Duration;
 
 use super::*;
+use crate::realtime::shared::cluster::Relay;
 
 /// What the subscription API of a node lists, as pairs of topic and payload.
 fn listed(node: &Node) -> Vec<(String, String)> {
@@ -113,4 +117,56 @@ fn the_end_of_a_killed_nodes_mercure_subscriptions_is_reported_once_through_redi
 #[test]
 fn the_end_of_a_killed_nodes_mercure_subscriptions_is_reported_once_through_nats() {
     ends_are_reported(Kind::Nats);
+}
+
+fn subscribers_move_to_a_node_that_has_read_less(kind: Kind) {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = Broker::start(kind, Start::Empty, &folder);
+    let relay = Relay::start(broker.port);
+    let scheme = if kind == Kind::Redis { "redis" } else { "nats" };
+    let start = |broker: SocketAddr| {
+        let adapter = format!("[realtime]\nadapter = \"{scheme}://{broker}\"\n");
+        node(&format!("{adapter}{}", settings("anonymous = true")))
+    };
+    let ahead = start(SocketAddr::from(([127, 0, 0, 1], broker.port)));
+    let behind = start(relay.address);
+    let mut stream = Stream::open(behind.address, "topic=a");
+    publish(ahead.address, "topic=a&id=u1&data=1");
+    stream.until("id: u1\n");
+    relay.cut(true);
+    for id in ["u2", "u3"] {
+        publish(ahead.address, &format!("topic=a&id={id}&data=2"));
+    }
+    // A browser comes back when its stream ends; the last answer is that of a node that has caught up.
+    let moved = std::thread::spawn(move || {
+        loop {
+            let stream = Stream::open(behind.address, "topic=a&lastEventID=u3");
+            if stream.answer.field("last-event-id").is_some() {
+                return (stream, behind);
+            }
+        }
+    });
+    // Before, the node answered at once.
+    std::thread::sleep(Duration::from_millis(500));
+    relay.cut(false);
+    let (mut moved, _behind) = moved.join().unwrap();
+    stream.until("id: u3\n");
+    publish(ahead.address, "topic=a&id=u4&data=4");
+    let text = moved.until("data: 4\n");
+    let ids: Vec<&str> = text.lines().filter(|line| line.starts_with("id: ")).collect();
+    assert_eq!(ids, ["id: u4"], "{kind:?}");
+    assert_eq!(moved.answer.field("last-event-id"), Some("u3"), "{kind:?}");
+    // An id that no node knows is answered by a node that knows that.
+    let unknown = Stream::open(ahead.address, "topic=a&lastEventID=unknown");
+    assert_eq!(unknown.answer.field("last-event-id"), Some("u4"), "{kind:?}");
+}
+
+#[test]
+fn a_mercure_subscriber_that_moves_to_a_node_that_lags_behind_redis_gets_nothing_twice() {
+    subscribers_move_to_a_node_that_has_read_less(Kind::Redis);
+}
+
+#[test]
+fn a_mercure_subscriber_that_moves_to_a_node_that_lags_behind_nats_gets_nothing_twice() {
+    subscribers_move_to_a_node_that_has_read_less(Kind::Nats);
 }

@@ -32,8 +32,8 @@ pub(in crate::realtime) enum Start {
 
 /// A relay to the broker that forwards nothing while it is cut. Connections stay open, as in a partition.
 #[derive(Debug)]
-struct Relay {
-    address: SocketAddr,
+pub(in crate::realtime) struct Relay {
+    pub(in crate::realtime) address: SocketAddr,
     cut: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -52,7 +52,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, cut: &(Mutex<bool>, Condvar))
 }
 
 impl Relay {
-    fn start(broker: u16) -> Self {
+    pub(in crate::realtime) fn start(broker: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let cut: Arc<(Mutex<bool>, Condvar)> = Arc::default();
@@ -71,7 +71,7 @@ impl Relay {
         Self { address, cut }
     }
 
-    fn cut(&self, cut: bool) {
+    pub(in crate::realtime) fn cut(&self, cut: bool) {
         *self.cut.0.lock().unwrap() = cut;
         self.cut.1.notify_all();
     }
