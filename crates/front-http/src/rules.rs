@@ -129,13 +129,14 @@ fn each_once<'c>(
 }
 
 /// Returns the names of a cleaned path: itself, and what follows each `.php` in it, which is the path that a front
-/// controller sees.
+/// controller sees. What follows without a slash has none here either: Symfony sees `/admin` in `/index.phpadmin`, and
+/// [`Claims`](crate::claims::Claims) compare without the first slash.
 pub(crate) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    const SCRIPT: &[u8] = b".php/";
+    const SCRIPT: &[u8] = b".php";
     let is_script = |window: &[u8]| window.eq_ignore_ascii_case(SCRIPT);
     let ends = path.windows(SCRIPT.len()).enumerate().filter(move |(_, window)| is_script(window));
-    let rests = ends.filter_map(|(at, _)| path.get(at + SCRIPT.len() - 1..));
-    std::iter::once(path).chain(rests)
+    let rests = ends.filter_map(|(at, _)| path.get(at + SCRIPT.len()..));
+    std::iter::once(path).chain(rests.filter(|rest| !rest.is_empty()))
 }
 
 #[cfg(test)]
@@ -147,6 +148,7 @@ mod tests {
         let named = |path: &'static str| names(path.as_bytes()).collect::<Vec<_>>();
         assert_eq!(named("/a"), [b"/a"]);
         assert_eq!(named("/index.PHP/a"), [&b"/index.PHP/a"[..], b"/a"]);
+        assert_eq!(named("/index.phpa/b"), [&b"/index.phpa/b"[..], b"a/b"]);
         assert_eq!(named("/a.php/b.php/c").len(), 3);
         assert_eq!(named("/a.php"), [b"/a.php"]);
     }

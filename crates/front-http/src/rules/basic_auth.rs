@@ -382,6 +382,12 @@ mod tests {
             "/index.PHP/Admin/x",
             "/index.php//admin",
             "/a/index.php/x.php/admin",
+            "/index.phpadmin",
+            "/%69ndex.phpadmin",
+            "/INDEX.PHPAdmin",
+            "/index.php%61dmin/x",
+            "/a/index.phpadmin",
+            "/index.php.phpadmin",
         ] {
             assert_eq!(auth.files_for("a.example", path), [0], "{path}");
         }

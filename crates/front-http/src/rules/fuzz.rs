@@ -10,6 +10,7 @@ use super::{
     Address, FieldRule, Fields, NoFieldRule, RateBuckets, RateLimit, RateLimits, Redirect,
     Redirects, names,
 };
+use crate::claims::{Claim, Claims};
 use crate::route;
 use crate::site::Site;
 
@@ -43,6 +44,21 @@ pub(crate) fn fuzz(input: &[u8]) {
         }
     }
     fields(pairs(), host, path);
+    if let Some(path) = path {
+        spellings(lines().filter_map(|line| line.parse().ok()), host, path);
+    }
+}
+
+/// Asserts that a front controller's name before a path, with or without a slash between, hides no claim.
+fn spellings(claims: impl Iterator<Item = Claim>, host: &str, path: &[u8]) {
+    let claims: Vec<Claim> = claims.collect();
+    let claims = Claims::new(claims.iter().zip(0..));
+    let Ok(number) = claims.choose(host, path) else { return };
+    for rest in [path, path.strip_prefix(b"/").unwrap_or_default()] {
+        let spelled = [b"/index.PHP", rest].concat();
+        let found = names(&spelled).any(|name| claims.choose(host, name) == Ok(number));
+        assert!(found || rest.is_empty(), "{}", String::from_utf8_lossy(&spelled));
+    }
 }
 
 fn rates(limits: &RateLimits, host: &str, path: &[u8]) {

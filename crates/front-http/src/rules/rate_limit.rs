@@ -287,8 +287,10 @@ mod tests {
         assert!(taken(&limits, "192.0.2.1", "/login", SECOND));
         assert!(!taken(&limits, "192.0.2.1", "/login/again", SECOND));
         assert!(taken(&limits, "192.0.2.1", "/loginpage", SECOND));
-        // `index.php/login` is another name of it.
-        assert!(!taken(&limits, "192.0.2.1", "/index.php/login", SECOND));
+        // `index.php/login` is another name of it, and to Symfony `index.phplogin`, too.
+        for path in ["/index.php/login", "/index.phplogin", "/x/index.PHPlogin"] {
+            assert!(!taken(&limits, "192.0.2.1", path, SECOND), "{path}");
+        }
         let only_login = self::limits(&["/login 1/s"]);
         assert!((0..9).all(|_| taken(&only_login, "192.0.2.1", "/", SECOND)));
     }

@@ -48,7 +48,7 @@ fn a_reload_changes_rate_limits_and_refusals_are_logged_once() {
     let site = site("rate_limits = [\"/login 1/h\", \"/ 100/s\"]");
     let hearth = serve(&site);
     assert_eq!(hearth.get("/login").status, 200);
-    for path in ["/login", "/%6Cogin", "/index.php/login"] {
+    for path in ["/login", "/%6Cogin", "/index.phplogin"] {
         let refused = hearth.get(path);
         assert_eq!(refused.status, 429, "{path}");
         assert!(refused.field("retry-after").is_some());
@@ -107,6 +107,8 @@ fn paths_with_passwords_are_closed_in_every_spelling_and_php_gets_the_user() {
         "//admin//report.txt",
         "/x/..%2fadmin/report.txt",
         "/index.php/admin",
+        "/index.phpadmin",
+        "/%69ndex.php%61dmin",
     ] {
         let closed = hearth.get(path);
         assert_eq!(closed.status, 401, "{path}");
@@ -138,6 +140,33 @@ fn paths_with_passwords_are_closed_in_every_spelling_and_php_gets_the_user() {
     assert_eq!(get_as(&hearth, "/admin/x", "ann", "secret").status, 200, "nothing has changed");
     assert!(reload(&site, "").status.success());
     assert_eq!(hearth.get("/admin/x").text(), "||");
+}
+
+#[test]
+fn each_path_that_symfony_sees_below_a_closed_one_needs_its_password() {
+    let site =
+        site("[http.basic_auth]\n\"/admin\" = \"users\"").with_file("users", USERS).with_file(
+            "public/index.php",
+            "<?php require '/usr/share/php/Symfony/Component/HttpFoundation/autoload.php';
+         echo Symfony\\Component\\HttpFoundation\\Request::createFromGlobals()->getPathInfo();",
+        );
+    let hearth = serve(&site);
+    for target in [
+        "/admin",
+        "/index.php/admin",
+        "/index.phpadmin",
+        "/index.phpadmin/x?a=/b",
+        "/%69ndex.phpadmin",
+        "/index.php%61dmin",
+        "/index%2ephpadmin",
+    ] {
+        let seen = get_as(&hearth, target, "ann", "secret").text();
+        // A Symfony without the repair of CVE-2025-64500 leaves the slash out.
+        let is_closed =
+            seen.trim_start_matches('/').starts_with("admin") || seen.contains("%61dmin");
+        assert!(is_closed, "{target}: {seen}");
+        assert_eq!(hearth.get(target).status, 401, "{target}: {seen}");
+    }
 }
 
 #[test]
