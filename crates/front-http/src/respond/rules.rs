@@ -65,7 +65,8 @@ impl<A: Application> Exchange<'_, A> {
         let fields = rules.fields.as_ref()?;
         let clean = route::clean(parts.uri.path()).ok();
         let path = clean.as_ref().map(CleanPath::as_bytes);
-        Some((Arc::clone(rules), fields.choose(self.ruled_host(parts), path)))
+        let chosen = fields.choose(self.ruled_host(parts), path, self.front_controller());
+        Some((Arc::clone(rules), chosen))
     }
 
     /// Checks the password of a request whose path needs one, which is counted before. Returns its user.
@@ -76,7 +77,7 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Result<Option<Arc<str>>, Page> {
         let Some(auth) = &rules.basic_auth else { return Ok(None) };
         let path = parts.uri.path();
-        let files = auth.files_for(self.ruled_host(parts), path);
+        let files = auth.files_for(self.ruled_host(parts), path, self.front_controller());
         if files.is_empty() {
             return Ok(None);
         }
@@ -116,10 +117,16 @@ impl<A: Application> Exchange<'_, A> {
         path: &[u8],
     ) -> Result<(), Page> {
         let (Some(limits), Some(site)) = (&rules.rate_limits, self.site()) else { return Ok(()) };
-        let names = rules::names(path);
+        let (host, buckets) = (self.ruled_host(parts), &self.front.rates);
+        let behind = rules::is_behind(self.front_controller(), path);
         limits
-            .take(&self.front.rates, site, self.ruled_host(parts), names, self.since_start())
+            .take(buckets, site, host, path, behind, self.since_start())
             .map_err(|wait| self.too_often(ClientLimit::Rate, wait))
+    }
+
+    /// Returns the name of the application's front controller, if it has one.
+    fn front_controller(&self) -> Option<&str> {
+        self.current.release.part(self.chosen.ok()?).router.front_controller()
     }
 
     /// Returns the host for which rules are chosen.

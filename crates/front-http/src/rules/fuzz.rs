@@ -8,7 +8,7 @@ use super::basic_auth::{any_credentials, any_users};
 use super::header::FRAMING;
 use super::{
     Address, FieldRule, Fields, NoFieldRule, RateBuckets, RateLimit, RateLimits, Redirect,
-    Redirects, names,
+    Redirects, is_behind, names,
 };
 use crate::claims::{Claim, Claims};
 use crate::route;
@@ -65,7 +65,8 @@ fn rates(limits: &RateLimits, host: &str, path: &[u8]) {
     let buckets = RateBuckets::default();
     let site = Site::of("192.0.2.1".parse().expect("an address"));
     let at = Duration::from_hours(1);
-    let take = |at| limits.take(&buckets, site, host, names(path), at);
+    let behind = is_behind(Some("/index.php"), path);
+    let take = |at| limits.take(&buckets, site, host, path, behind, at);
     let first = take(at);
     assert_eq!(first, Ok(()), "the first request of a client is never too many");
     for _ in 0..3 {
@@ -105,7 +106,7 @@ fn fields<'t>(rules: impl Iterator<Item = (&'t str, &'t str)>, host: &str, path:
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static("own"));
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    let chosen = fields.choose(host, path);
+    let chosen = fields.choose(host, path, Some("/index.php"));
     fields.apply(&chosen, &mut headers, false);
     assert!(!headers.contains_key(header::STRICT_TRANSPORT_SECURITY), "over plain HTTP");
     for name in FRAMING {
