@@ -364,6 +364,21 @@ async fn http3_connections_take_places_like_others() {
 }
 
 #[tokio::test]
+async fn a_host_with_an_impossible_port_is_refused_over_http2_and_http3() {
+    let server = server().await;
+    let mut http2 = crate::tls::http2_of(&server).await;
+    let mut http3 = Http3::to(server.address()).await;
+    for (port, expected) in [("99999", 400), ("65536", 400), ("65535", 200)] {
+        let request = || Request::get(format!("https://a.example:{port}/a"));
+        let (answer, _) = http2.requests.send_request(request().body(()).unwrap(), true).unwrap();
+        let answer = timeout(LONG, answer).await.unwrap().unwrap();
+        assert_eq!(answer.status(), expected, "{port} over HTTP/2");
+        let mut stream = http3.send(request(), b"").await;
+        assert_eq!(head(&mut stream).await.status(), expected, "{port} over HTTP/3");
+    }
+}
+
+#[tokio::test]
 async fn methods_of_connections_are_refused_over_http3() {
     let server = server().await;
     let mut client = Http3::to(server.address()).await;

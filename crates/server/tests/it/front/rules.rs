@@ -170,6 +170,25 @@ fn each_path_that_symfony_sees_below_a_closed_one_needs_its_password() {
 }
 
 #[test]
+fn each_host_that_symfony_sees_as_a_closed_one_needs_its_password_or_is_refused() {
+    let http = "[http.basic_auth]\n\"admin.example.com\" = \"users\"";
+    let site = site(http).with_file("users", USERS).with_file(
+        "public/index.php",
+        "<?php require '/usr/share/php/Symfony/Component/HttpFoundation/autoload.php';
+         echo Symfony\\Component\\HttpFoundation\\Request::createFromGlobals()->getHost();",
+    );
+    let hearth = serve(&site);
+    let ask = |host: &str| hearth.connect().request("GET", "/", &[("Host", host)], b"").unwrap();
+    for port in ["", ":", ":80", ":0000000443", ":65535"] {
+        assert_eq!(ask(&format!("ADMIN.example.com{port}")).status, 401, "{port}");
+    }
+    for port in [":65536", ":99999", ":80:80"] {
+        assert_eq!(ask(&format!("admin.example.com{port}")).status, 400, "{port}");
+    }
+    assert_eq!(ask("example.com:65535").text(), "example.com");
+}
+
+#[test]
 fn a_path_behind_a_script_has_the_password_of_its_own_rule() {
     let http =
         "[http.basic_auth]\n\"/\" = \"staff\"\n\"/admin\" = \"admins\"\n\"/shop\" = \"shop\"";
