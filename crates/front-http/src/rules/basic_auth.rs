@@ -487,6 +487,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn wrong_passwords_share_no_bucket_with_a_rate_of_the_same_size() {
+        let auth = auth(&[("/", Some("users"))]);
+        let limits = super::super::RateLimits::new(&["/ 10/m".parse().unwrap()]).unwrap();
+        let buckets = RateBuckets::default();
+        let site = Site::of("192.0.2.1".parse().unwrap());
+        let now = Duration::from_secs(100);
+        let asking = Asking { site: Some(site), buckets: &buckets, now };
+        for number in 0..10 {
+            let checked = auth.check(0, &headers(&format!("ann:{number}")), asking).await;
+            assert_eq!(checked, Err(Denied::Password), "{number}");
+        }
+        for number in 0..10 {
+            assert!(limits.take(&buckets, site, "", b"/", false, now).is_ok(), "{number}");
+        }
+        assert!(limits.take(&buckets, site, "", b"/", false, now).is_err());
+        let checked = auth.check(0, &headers("ann:11"), asking).await;
+        assert_eq!(checked, Err(Denied::TooOften(ATTEMPT_INTERVAL)));
+    }
+
+    #[tokio::test]
     async fn a_flood_of_wrong_passwords_is_refused_before_it_is_hashed() {
         let auth = auth(&[("/", Some("users"))]);
         let buckets = RateBuckets::default();

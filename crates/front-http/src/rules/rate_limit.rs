@@ -33,6 +33,8 @@ pub struct RateLimit {
     interval: Duration,
     /// Requests that may come at once.
     burst: NonZeroU32,
+    /// A rule of the front itself, which shares no bucket with an operator's.
+    of_front: bool,
 }
 
 /// A text that is not a rule.
@@ -65,14 +67,14 @@ impl FromStr for RateLimit {
         if count.get() > FASTEST || burst.get() > FASTEST || words.next().is_some() {
             return Err(NoRateLimit);
         }
-        Ok(Self { scope, interval: unit / count.get(), burst })
+        Ok(Self { scope, interval: unit / count.get(), burst, of_front: false })
     }
 }
 
 impl RateLimit {
     /// Creates a rule of the front itself.
     pub(super) const fn of_front(interval: Duration, burst: NonZeroU32) -> Self {
-        Self { scope: Claim::everything(), interval, burst }
+        Self { scope: Claim::everything(), interval, burst, of_front: true }
     }
 
     /// Returns the number under which the rule's buckets are kept: the same for the same rule after a reload.
@@ -253,7 +255,8 @@ mod tests {
         let rule: RateLimit = "/login/ 5/m 10".parse().unwrap();
         let interval = Duration::from_secs(12);
         let scope = "/login".parse().unwrap();
-        assert_eq!(rule, RateLimit { scope, interval, burst: 10.try_into().unwrap() });
+        let burst = 10.try_into().unwrap();
+        assert_eq!(rule, RateLimit { scope, interval, burst, of_front: false });
         assert!("*.example.com/login 1/s".parse::<RateLimit>().is_ok());
         for wrong in [
             "",
