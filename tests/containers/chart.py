@@ -248,6 +248,8 @@ WRONG = {
     "no token": ({"adminToken": {"existingSecret": ""}}, "at '/adminToken/existingSecret'"),
     "an address of its own": ({"settings": {"http": {"listen": ":80"}}}, "settings.http.listen is not taken from there: pods listen"),
     "a time limit of its own": ({"settings": {"server": {"shutdown_patience": "5m"}}}, "set `drain.requestSeconds`, which terminationGracePeriodSeconds follows"),
+    "its trusted proxies for a load balancer": ({"service": {"type": "LoadBalancer"}}, "settings.http.trusted_proxies is the chart's default, but with service.type LoadBalancer"),
+    "its trusted proxies for ports of nodes": ({"service": {"type": "NodePort"}}, "set it to the load balancer's network, or to []"),
     "a token in settings": ({"settings": {"admin": {"token": "a-token-in-the-values"}}}, "name a Secret with it in `adminToken.existingSecret`"),
 }
 
