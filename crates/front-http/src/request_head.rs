@@ -189,10 +189,18 @@ pub(crate) fn host_of<'r>(
     forwarded: Option<&'r ForwardedInfo>,
     headers: &'r HeaderMap,
 ) -> Option<&'r str> {
+    host_and_port(forwarded, headers).map(|(host, _)| host)
+}
+
+/// Returns the requested host like [`host_of`], and its port if it is written there.
+pub(crate) fn host_and_port<'r>(
+    forwarded: Option<&'r ForwardedInfo>,
+    headers: &'r HeaderMap,
+) -> Option<(&'r str, Option<u16>)> {
     let forwarded = forwarded.and_then(|forwarded| forwarded.host.as_deref());
     let forwarded = forwarded.filter(|host| is_valid_host(host.as_bytes()));
     let host = forwarded.or_else(|| headers.get(HOST)?.to_str().ok());
-    host.map(|host| split_host(host).0)
+    host.map(split_host)
 }
 
 /// Splits a Host field into name and port. An IPv6 address keeps its brackets, as in `SERVER_NAME`.

@@ -48,9 +48,11 @@ impl<A: Application> Exchange<'_, A> {
     pub(super) fn redirect(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         let redirects = self.current.release.rules.as_ref()?.redirects.as_ref()?;
         let clean = route::clean(parts.uri.path()).ok()?;
+        let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
         let address = Address {
-            secure: self.forwarded.secure.unwrap_or(self.connection.tls),
+            secure,
             host: self.ruled_host(parts),
+            port: self.ruled_port(parts, secure),
             clean: clean.as_bytes(),
             sent: parts.uri.path_and_query()?,
         };
@@ -131,8 +133,19 @@ impl<A: Application> Exchange<'_, A> {
 
     /// Returns the host for which rules are chosen.
     fn ruled_host<'r>(&'r self, parts: &'r Parts) -> &'r str {
+        self.ruled_host_and_port(parts).0
+    }
+
+    fn ruled_host_and_port<'r>(&'r self, parts: &'r Parts) -> (&'r str, Option<u16>) {
         let forwarded = self.front.route_by_forwarded_host.then_some(&self.forwarded);
-        request_head::host_of(forwarded, &parts.headers).unwrap_or_default()
+        request_head::host_and_port(forwarded, &parts.headers).unwrap_or_default()
+    }
+
+    /// Returns the port that the client has asked, unless only a proxy knows it.
+    fn ruled_port(&self, parts: &Parts, secure: bool) -> Option<u16> {
+        let stated = self.forwarded.port.or_else(|| self.ruled_host_and_port(parts).1);
+        let usual = if secure { 443 } else { 80 };
+        if self.connection.trusted { stated } else { Some(stated.unwrap_or(usual)) }
     }
 
     fn since_start(&self) -> Duration {

@@ -40,7 +40,7 @@ pub(crate) fn fuzz(input: &[u8]) {
         pairs().filter_map(|(from, to)| Redirect::new(from.trim(), to.trim()).ok()).collect();
     if let (Ok(redirects), Some(clean), Ok(sent)) = (Redirects::new(&redirects), path, &sent) {
         for secure in [false, true] {
-            redirect(&redirects, Address { secure, host, clean, sent });
+            redirect(&redirects, Address { secure, host, port: None, clean, sent });
         }
     }
     fields(pairs(), host, path);

@@ -223,7 +223,7 @@ fn files_of_users_that_cannot_be_used_are_refused_at_the_start() {
 #[test]
 fn redirects_keep_rest_and_query_and_never_lead_to_another_site() {
     let http = "[http.redirects]\n\"/old\" = \"/new\"\n\"/docs/*\" = \"/guide/* 301\"\n\"/go/*\" = \"/* 308\"\n\
-                \"www.example.com\" = \"https://example.com 301\"";
+                \"/shop/*\" = \"http://a.example:8081/shop/*\"\n\"www.example.com\" = \"https://example.com 301\"";
     let site = site(http);
     let hearth = serve(&site);
     let location = |host: &str, target: &str| {
@@ -242,6 +242,9 @@ fn redirects_keep_rest_and_query_and_never_lead_to_another_site() {
     ] {
         assert_eq!(location(host, target), expected, "{host}{target}");
     }
+    let moved = "302 http://a.example:8081/shop/x";
+    assert_eq!(location("a.example:8081", "/shop/x"), "200 none");
+    assert_eq!([location("a.example", "/shop/x"), location("b.example", "/shop/x")], [moved; 2]);
     let posted = hearth.post("/go/form", &[], b"a=1");
     assert_eq!((posted.status, posted.field("location")), (308, Some("/form")));
     assert!(reload(&site, "[http.redirects]\n\"/old\" = \"/newer 307\"").status.success());
