@@ -1,6 +1,7 @@
 //! Tests HTTP/3 with h3's client.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -310,6 +311,10 @@ async fn answers_over_tcp_offer_http3() {
     let (head, _) = client.get("/a").await;
     let port = server.address().port();
     assert_eq!(head.headers["alt-svc"], format!("h3=\":{port}\"; ma=86400"));
+    // A router maps this one to the listener's.
+    let mapped = server_with(|options, _| options.https_port = NonZeroU16::new(8443)).await;
+    let (head, _) = crate::tls::http2_of(&mapped).await.get("/a").await;
+    assert_eq!(head.headers["alt-svc"], "h3=\":8443\"; ma=86400");
 }
 
 #[tokio::test]
