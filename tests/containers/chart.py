@@ -127,6 +127,11 @@ def joined(objects: list) -> list:
     return problems
 
 
+def hides_pods(objects: list) -> list:
+    """Services of admin addresses without pods that are not ready: what these have stored would not be purged."""
+    return [it["metadata"]["name"] for it in of_kind(objects, "Service") if it["metadata"]["name"].endswith("-admin") and not it["spec"].get("publishNotReadyAddresses")]
+
+
 def settings_of(objects: list) -> dict:
     return {name: tomllib.loads(text) for name, text in of_kind(objects, "ConfigMap")[0]["data"].items()}
 
@@ -248,6 +253,8 @@ WRONG = {
     "no token": ({"adminToken": {"existingSecret": ""}}, "at '/adminToken/existingSecret'"),
     "an address of its own": ({"settings": {"http": {"listen": ":80"}}}, "settings.http.listen is not taken from there: pods listen"),
     "a time limit of its own": ({"settings": {"server": {"shutdown_patience": "5m"}}}, "set `drain.requestSeconds`, which terminationGracePeriodSeconds follows"),
+    "its trusted proxies for a load balancer": ({"service": {"type": "LoadBalancer"}}, "settings.http.trusted_proxies is the chart's default, but with service.type LoadBalancer"),
+    "its trusted proxies for ports of nodes": ({"service": {"type": "NodePort"}}, "set it to the load balancer's network, or to []"),
     "a token in settings": ({"settings": {"admin": {"token": "a-token-in-the-values"}}}, "name a Secret with it in `adminToken.existingSecret`"),
 }
 
@@ -312,6 +319,8 @@ def main() -> int:
             check(f"{what}: pods are restricted", [it for pod in of_kind(objects, "Deployment") for it in restricted(pod)],
                   restricted(changed(of_kind(objects, "Deployment"), '"readOnlyRootFilesystem": true', '"readOnlyRootFilesystem": false')[0]))
             check(f"{what}: names of objects fit", joined(objects), joined(changed(objects, '"targetPort": "http"', '"targetPort": "htpp"')))
+            if values.get("monitoring", {}).get("service", True):
+                check(f"{what}: admin addresses are those of all pods", hides_pods(objects), hides_pods(changed(objects, '"publishNotReadyAddresses": true', '"publishNotReadyAddresses": false')))
             check(f"{what}: times fit", times(objects), times(changed(objects, '"terminationGracePeriodSeconds": ', '"terminationGracePeriodSeconds": -')))
             check(f"{what}: settings arrive as they are", as_given(values, objects), as_given({"settings": {"php": {"workers": 1.5}}}, objects))
             check(f"{what}: hearth check takes the settings", accepted(objects, folder), accepted(changed(objects, "shutdown_patience", "shutdown_pateince"), folder))

@@ -44,6 +44,15 @@ $routes = [
     },
     '/purge' => static fn (): string => hearth_purge('news') . ' purged',
     '/purge-everywhere' => static fn (): string => 'missed: ' . implode(' ', purge_everywhere('news')),
+    '/purge-nowhere' => static function (): string {
+        $name = getenv('REPLICAS');
+        putenv('REPLICAS=replicas.invalid');
+        try {
+            return 'missed: ' . implode(' ', purge_everywhere('news'));
+        } finally {
+            putenv("REPLICAS={$name}");
+        }
+    },
     '/slow' => static function () use ($release): string {
         usleep(500_000);
         return "slow, of release {$release}";
@@ -114,6 +123,7 @@ def purges(one: Replica, other: Replica) -> None:
     # 127.0.0.4 is a server that is down.
     expect(one.text("/purge-everywhere"), f"missed: {HOSTS[2]}")
     expect((one.cached(), other.cached()), (False, False))
+    expect(one.text("/purge-nowhere"), "missed: REPLICAS=replicas.invalid")
 
 
 def fill(*servers: Replica) -> None:

@@ -173,12 +173,13 @@ pub(crate) enum Unclaimed {
     Path,
 }
 
-/// Path prefixes with the number of their application, the longest first.
+/// Path prefixes without their first slash, with the number of their application, the longest first.
 #[derive(Debug, Default)]
 struct Paths(Vec<(Box<[u8]>, usize)>);
 
 impl Paths {
     fn add(&mut self, path: &str, number: usize) {
+        let path = path.strip_prefix('/').unwrap_or(path);
         let at = self.0.partition_point(|(known, _)| known.len() >= path.len());
         self.0.insert(at, (path.as_bytes().into(), number));
     }
@@ -215,8 +216,9 @@ impl Claims {
         all
     }
 
-    /// Returns the application of a request. `host` has no port; `path` is normalised.
+    /// Returns the application of a request. `host` has no port; `path` is normalised, possibly without its first slash.
     pub(crate) fn choose(&self, host: &str, path: &[u8]) -> Result<usize, Unclaimed> {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
         let mut lower = [0; LONGEST_HOST];
         let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
         // A host that does not fit is longer than any claim.
@@ -327,6 +329,7 @@ mod tests {
             ("shop.example.com", "/a/bc", 6),
         ] {
             assert_eq!(claims.choose(host, path.as_bytes()), Ok(number), "{host}{path}");
+            assert_eq!(claims.choose(host, &path.as_bytes()[1..]), Ok(number), "{host}{path}");
         }
         let long = "a.".repeat(200) + "example.com";
         assert_eq!(claims.choose(&long, b"/"), Ok(0), "longer than any name");

@@ -18,7 +18,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::answers::Page;
-use crate::request_head::Stop;
+use crate::request_head::{self, Stop};
 use crate::trusted_headers::{self, TrustedHeader, TrustedHeaders};
 
 /// A network, e.g. `10.0.0.0/8`, `fd00::/8` or a single address.
@@ -91,6 +91,9 @@ pub(crate) enum Contradiction {
     /// The families name different addresses, schemes or hosts.
     #[error("Forwarded and X-Forwarded-{0} contradict each other")]
     Families(&'static str),
+    /// What follows the forwarded host is no port. An application may cut it off, and see a host that has other rules.
+    #[error("the forwarded host has no valid port")]
+    Port,
     /// A quoted string in a `Forwarded` field that is used does not end. The client may have opened it to hide what
     /// the proxy appended.
     #[error("a quotation in Forwarded does not end")]
@@ -124,7 +127,12 @@ impl Contradiction {
         } else {
             tracing::debug!(network.peer.address = %proxy, reason = %self, "request through a trusted proxy refused");
         }
-        let says = "The request's Forwarded and X-Forwarded fields contradict each other.";
+        let says = match self {
+            Self::Port => "The request's forwarded host is not valid.",
+            Self::Families(_) | Self::OpenQuote => {
+                "The request's Forwarded and X-Forwarded fields contradict each other."
+            }
+        };
         Stop::Refused(Page::new(StatusCode::BAD_REQUEST, says))
     }
 }
@@ -151,6 +159,12 @@ pub(crate) fn take(
         }
         forwarded
     };
+    if let Some(host) = forwarded.host.as_deref().map(str::as_bytes)
+        && request_head::has_characters_of_host(host)
+        && !request_head::is_valid_host(host)
+    {
+        return Err(Contradiction::Port);
+    }
     trusted_headers::drop_others(headers, believed);
     Ok(forwarded)
 }
@@ -528,6 +542,20 @@ mod tests {
         assert_eq!(forwarded.secure, Some(true));
         assert_eq!(forwarded.host.as_deref(), Some("shop.example:8443"));
         assert_eq!(forwarded.port, Some(8443));
+    }
+
+    #[test]
+    fn a_forwarded_host_with_an_impossible_port_is_refused() {
+        for host in ["a.example:99999", "a.example:80:80", "[::1"] {
+            let quoted = format!("host=\"{host}\"");
+            for (pair, believed) in [
+                (("x-forwarded-host", host), "x-forwarded-host"),
+                (("forwarded", &quoted), "forwarded"),
+            ] {
+                assert_eq!(taken(&[pair], &[believed]).0, Err(Contradiction::Port), "{host}");
+                assert_eq!(taken(&[pair], DEFAULT).0, Ok(ForwardedInfo::default()), "{host}");
+            }
+        }
     }
 
     #[test]

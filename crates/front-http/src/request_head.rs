@@ -127,11 +127,36 @@ fn adopt_authority(parts: &mut Parts, protocol: Protocol) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns whether the text is a name or an address, possibly with a port, without characters of markup or paths.
+/// Returns whether the text is a name or an address, possibly with a port up to 65535, without characters of markup or
+/// paths.
 pub(crate) fn is_valid_host(host: &[u8]) -> bool {
+    has_characters_of_host(host) && has_valid_port(host)
+}
+
+/// Returns whether the text has only characters of names, addresses and ports.
+pub(crate) fn has_characters_of_host(host: &[u8]) -> bool {
     host.iter().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
     })
+}
+
+/// Returns whether nothing but a port follows the name or the address in brackets. Rules compare hosts without the
+/// port, and an application may cut off any number.
+fn has_valid_port(host: &[u8]) -> bool {
+    let (name, port) = match host.iter().position(|byte| matches!(byte, b'[' | b']')) {
+        Some(0) => {
+            let Some(end) = host.iter().position(|byte| *byte == b']') else { return false };
+            host.split_at(end + 1)
+        }
+        Some(_) => return false,
+        None => host.split_at(host.iter().position(|byte| *byte == b':').unwrap_or(host.len())),
+    };
+    let port = match port {
+        [] | [b':'] => return !name.ends_with(b"[]"),
+        [b':', port @ ..] => port,
+        _ => return false,
+    };
+    std::str::from_utf8(port).is_ok_and(|port| port.parse::<u16>().is_ok())
 }
 
 /// Drops fields with an underscore and `Proxy`, as nginx and php-fpm do. CGI turns `X-Forwarded-For` and
@@ -164,10 +189,18 @@ pub(crate) fn host_of<'r>(
     forwarded: Option<&'r ForwardedInfo>,
     headers: &'r HeaderMap,
 ) -> Option<&'r str> {
+    host_and_port(forwarded, headers).map(|(host, _)| host)
+}
+
+/// Returns the requested host like [`host_of`], and its port if it is written there.
+pub(crate) fn host_and_port<'r>(
+    forwarded: Option<&'r ForwardedInfo>,
+    headers: &'r HeaderMap,
+) -> Option<(&'r str, Option<u16>)> {
     let forwarded = forwarded.and_then(|forwarded| forwarded.host.as_deref());
     let forwarded = forwarded.filter(|host| is_valid_host(host.as_bytes()));
     let host = forwarded.or_else(|| headers.get(HOST)?.to_str().ok());
-    host.map(|host| split_host(host).0)
+    host.map(split_host)
 }
 
 /// Splits a Host field into name and port. An IPv6 address keeps its brackets, as in `SERVER_NAME`.
@@ -218,7 +251,6 @@ mod tests {
             ("a.example:", ("a.example", None)),
             ("[::1]", ("[::1]", None)),
             ("[::1]:8080", ("[::1]", Some(8080))),
-            ("a:99999", ("a:99999", None)),
         ] {
             assert_eq!(split_host(host), expected, "{host}");
         }
@@ -266,6 +298,19 @@ mod tests {
         for host in ["a b", "a/b", "a<script>", "user@a", "a\\b", "a?b"] {
             let mut parts = parts(http::Request::get("/").header("host", host));
             assert!(normalise(&mut parts, &LIMITS).is_err(), "{host}");
+        }
+        for host in ["a:65536", "a:99999", "a:80:80", "a:b", "a:-1", "a:80a", ":99999"] {
+            assert!(!is_valid_host(host.as_bytes()), "{host}");
+        }
+        for host in
+            ["::1", "[::1", "::1]", "[::1]]", "[[::1]]", "[::1]80", "[::1]:65536", "a[::1]", "[]"]
+        {
+            assert!(!is_valid_host(host.as_bytes()), "{host}");
+        }
+        for host in
+            ["", "a", "a.", "a:", "a:0", "a:80", "a:65535", "a:0000000443", "[::1]", "[::1]:443"]
+        {
+            assert!(is_valid_host(host.as_bytes()), "{host}");
         }
     }
 }

@@ -237,6 +237,11 @@ impl Router {
         Self { root, fallback, runs_files, static_files, started: Instant::now(), missing }
     }
 
+    /// Returns the path of the script for which there is no file, such as `/index.php`.
+    pub(crate) fn front_controller(&self) -> Option<&str> {
+        Some(&self.fallback.as_ref()?.script.name)
+    }
+
     /// Records that a request was answered that may have written files.
     pub(crate) fn files_may_have_changed(&self) {
         self.missing.clear();

@@ -3,8 +3,8 @@
 //! Invariants
 //! - A server without rules tests one pointer per request.
 //! - Rules belong to a release: a reload replaces them.
-//! - A path is compared as the router decodes it, and under each name by which a front controller would see it: no
-//!   spelling bypasses a rule.
+//! - A path is compared as the router decodes it, and under each name by which a script may see it: no spelling
+//!   bypasses a rule. For passwords and rates the rules of all its names count, because a client chooses the names.
 
 mod basic_auth;
 #[cfg(any(test, fuzzing))]
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use self::redirect::{Address, Redirects};
 pub use self::redirect::{NoRedirect, Redirect};
-use crate::claims::Claim;
+use crate::claims::{Claim, Claims};
 
 /// The rules as they were set.
 #[derive(Clone, Debug, Default)]
@@ -129,13 +129,55 @@ fn each_once<'c>(
 }
 
 /// Returns the names of a cleaned path: itself, and what follows each `.php` in it, which is the path that a front
-/// controller sees.
+/// controller sees. What follows without a slash has none here either: Symfony sees `/admin` in `/index.phpadmin`, and
+/// [`Claims`] compare without the first slash.
 pub(crate) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    const SCRIPT: &[u8] = b".php/";
+    const SCRIPT: &[u8] = b".php";
     let is_script = |window: &[u8]| window.eq_ignore_ascii_case(SCRIPT);
     let ends = path.windows(SCRIPT.len()).enumerate().filter(move |(_, window)| is_script(window));
-    let rests = ends.filter_map(|(at, _)| path.get(at + SCRIPT.len() - 1..));
-    std::iter::once(path).chain(rests)
+    let rests = ends.filter_map(|(at, _)| path.get(at + SCRIPT.len()..));
+    std::iter::once(path).chain(rests.filter(|rest| !rest.is_empty()))
+}
+
+/// Returns what the front controller sees of a cleaned path that begins with its name, as in `/index.php/admin`.
+pub(crate) fn seen_by<'p>(front_controller: Option<&str>, path: &'p [u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(front_controller?.as_bytes()).filter(|rest| !rest.is_empty())
+}
+
+/// Returns whether a cleaned path is behind the front controller's name for every front controller: a slash follows it.
+pub(crate) fn is_behind(front_controller: Option<&str>, path: &[u8]) -> bool {
+    seen_by(front_controller, path).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// Returns the numbers of the rules that count for a path, each once: the most specific one for each of its names.
+/// `scope` returns the scope of a rule that counts.
+///
+/// If the path is `behind` the front controller's name, the front controller sees the rest only. The rule for the path
+/// itself then does not count if it is wider than another one.
+fn numbers_for<'c>(
+    claims: &Claims,
+    host: &str,
+    path: &[u8],
+    behind: bool,
+    scope: impl Fn(usize) -> Option<&'c Claim>,
+) -> Vec<usize> {
+    let mut names = names(path).map(|name| {
+        let number = claims.choose(host, name).ok()?;
+        Some((number, scope(number)?))
+    });
+    let own = names.next().flatten();
+    let mut counting: Vec<(usize, &Claim)> = Vec::new();
+    for (number, scope) in names.flatten() {
+        if !counting.iter().any(|(known, _)| *known == number) {
+            counting.push((number, scope));
+        }
+    }
+    if let Some((number, scope)) = own
+        && !counting.iter().any(|(known, other)| *known == number || behind && scope.covers(other))
+    {
+        counting.push((number, scope));
+    }
+    counting.into_iter().map(|(number, _)| number).collect()
 }
 
 #[cfg(test)]
@@ -147,7 +189,21 @@ mod tests {
         let named = |path: &'static str| names(path.as_bytes()).collect::<Vec<_>>();
         assert_eq!(named("/a"), [b"/a"]);
         assert_eq!(named("/index.PHP/a"), [&b"/index.PHP/a"[..], b"/a"]);
+        assert_eq!(named("/index.phpa/b"), [&b"/index.phpa/b"[..], b"a/b"]);
         assert_eq!(named("/a.php/b.php/c").len(), 3);
         assert_eq!(named("/a.php"), [b"/a.php"]);
+    }
+
+    #[test]
+    fn a_front_controller_sees_what_follows_its_name() {
+        let seen = |path: &'static str| seen_by(Some("/index.php"), path.as_bytes());
+        assert_eq!(seen("/index.php/a"), Some(&b"/a"[..]));
+        assert_eq!(seen("/index.phpa"), Some(&b"a"[..]));
+        assert!(is_behind(Some("/index.php"), b"/index.php/a"));
+        assert!(!is_behind(Some("/index.php"), b"/index.phpa"));
+        for path in ["/index.php", "/a", "/a.php/b", "/a/index.php/b", "/INDEX.php/a"] {
+            assert_eq!(seen(path), None, "{path}");
+        }
+        assert_eq!(seen_by(None, b"/index.php/a"), None);
     }
 }

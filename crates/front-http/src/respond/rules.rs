@@ -48,9 +48,11 @@ impl<A: Application> Exchange<'_, A> {
     pub(super) fn redirect(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         let redirects = self.current.release.rules.as_ref()?.redirects.as_ref()?;
         let clean = route::clean(parts.uri.path()).ok()?;
+        let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
         let address = Address {
-            secure: self.forwarded.secure.unwrap_or(self.connection.tls),
+            secure,
             host: self.ruled_host(parts),
+            port: self.ruled_port(parts, secure),
             clean: clean.as_bytes(),
             sent: parts.uri.path_and_query()?,
         };
@@ -65,7 +67,8 @@ impl<A: Application> Exchange<'_, A> {
         let fields = rules.fields.as_ref()?;
         let clean = route::clean(parts.uri.path()).ok();
         let path = clean.as_ref().map(CleanPath::as_bytes);
-        Some((Arc::clone(rules), fields.choose(self.ruled_host(parts), path)))
+        let chosen = fields.choose(self.ruled_host(parts), path, self.front_controller());
+        Some((Arc::clone(rules), chosen))
     }
 
     /// Checks the password of a request whose path needs one, which is counted before. Returns its user.
@@ -76,7 +79,7 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Result<Option<Arc<str>>, Page> {
         let Some(auth) = &rules.basic_auth else { return Ok(None) };
         let path = parts.uri.path();
-        let files = auth.files_for(self.ruled_host(parts), path);
+        let files = auth.files_for(self.ruled_host(parts), path, self.front_controller());
         if files.is_empty() {
             return Ok(None);
         }
@@ -116,16 +119,33 @@ impl<A: Application> Exchange<'_, A> {
         path: &[u8],
     ) -> Result<(), Page> {
         let (Some(limits), Some(site)) = (&rules.rate_limits, self.site()) else { return Ok(()) };
-        let names = rules::names(path);
+        let (host, buckets) = (self.ruled_host(parts), &self.front.rates);
+        let behind = rules::is_behind(self.front_controller(), path);
         limits
-            .take(&self.front.rates, site, self.ruled_host(parts), names, self.since_start())
+            .take(buckets, site, host, path, behind, self.since_start())
             .map_err(|wait| self.too_often(ClientLimit::Rate, wait))
+    }
+
+    /// Returns the name of the application's front controller, if it has one.
+    fn front_controller(&self) -> Option<&str> {
+        self.current.release.part(self.chosen.ok()?).router.front_controller()
     }
 
     /// Returns the host for which rules are chosen.
     fn ruled_host<'r>(&'r self, parts: &'r Parts) -> &'r str {
+        self.ruled_host_and_port(parts).0
+    }
+
+    fn ruled_host_and_port<'r>(&'r self, parts: &'r Parts) -> (&'r str, Option<u16>) {
         let forwarded = self.front.route_by_forwarded_host.then_some(&self.forwarded);
-        request_head::host_of(forwarded, &parts.headers).unwrap_or_default()
+        request_head::host_and_port(forwarded, &parts.headers).unwrap_or_default()
+    }
+
+    /// Returns the port that the client has asked, unless only a proxy knows it.
+    fn ruled_port(&self, parts: &Parts, secure: bool) -> Option<u16> {
+        let stated = self.forwarded.port.or_else(|| self.ruled_host_and_port(parts).1);
+        let usual = if secure { 443 } else { 80 };
+        if self.connection.trusted { stated } else { Some(stated.unwrap_or(usual)) }
     }
 
     fn since_start(&self) -> Duration {

@@ -1,8 +1,8 @@
 //! Basic authentication (RFC 7617) by path: users with hashed passwords in files as `htpasswd -B` writes them.
 //!
 //! Invariants
-//! - No spelling of a path bypasses its rule: paths are compared in each form that a front controller may see, without
-//!   regard to case. The rules of all forms count, except those that are wider than another one of them.
+//! - No spelling of a path bypasses its rule: paths are compared in each form that a script may see, without regard to
+//!   case. The rules of all forms count, except that of a path behind the front controller's name if it is wider.
 //! - An unknown user takes as long as a wrong password. A password that was right is compared by its keyed digest.
 //! - Of a flood of wrong passwords, few are hashed at once, and few per client.
 
@@ -21,7 +21,7 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 
 use super::rate_limit::{RateBuckets, RateLimit};
-use super::{RuleError, each_once, names};
+use super::{RuleError, each_once, is_behind, numbers_for};
 use crate::claims::{Claim, Claims};
 use crate::route;
 use crate::site::Site;
@@ -133,29 +133,32 @@ impl BasicAuth {
 
     /// Returns the numbers of the files of users for this path. There is none if it needs no password, and mostly one.
     /// Of several each must have the user: it is unknown in which area an application sees the path.
-    pub(crate) fn files_for(&self, host: &str, path: &str) -> Vec<usize> {
+    pub(crate) fn files_for(
+        &self,
+        host: &str,
+        path: &str,
+        front_controller: Option<&str>,
+    ) -> Vec<usize> {
         let Ok(cleaned) = route::clean(path) else { return Vec::new() };
+        let behind = is_behind(front_controller, cleaned.as_bytes());
         let lower = cleaned.as_bytes().to_ascii_lowercase();
         // A front controller may decode the path without resolving its dots.
         let decoded = route::decoded(path).filter(|decoded| *decoded != lower);
-        let spellings = std::iter::once(&lower).chain(decoded.as_ref());
-        let names = spellings.flat_map(|spelling| names(spelling));
-        let mut counting: Vec<(&Claim, usize)> = Vec::new();
-        for (scope, file) in names.filter_map(|name| self.rule(host, name)) {
-            if !counting.iter().any(|(other, _)| scope.covers(other)) {
-                counting.retain(|(other, _)| !other.covers(scope));
-                counting.push((scope, file));
-            }
-        }
-        let mut files: Vec<usize> = counting.into_iter().map(|(_, file)| file).collect();
+        let numbers = |path: &[u8], behind| {
+            numbers_for(&self.claims, host, path, behind, |number| Some(self.rule(number)?.0))
+        };
+        let mut counting = numbers(&lower, behind);
+        counting.extend(decoded.iter().flat_map(|decoded| numbers(decoded, false)));
+        let files = counting.into_iter().filter_map(|number| Some(self.rule(number)?.1));
+        let mut files: Vec<usize> = files.collect();
         files.sort_unstable();
         files.dedup();
         files
     }
 
-    /// Returns the rule for one name of a path, unless it exempts.
-    fn rule(&self, host: &str, name: &[u8]) -> Option<(&Claim, usize)> {
-        let (scope, file) = self.rules.get(self.claims.choose(host, name).ok()?)?;
+    /// Returns the scope and the file of a rule, unless it exempts.
+    fn rule(&self, number: usize) -> Option<(&Claim, usize)> {
+        let (scope, file) = self.rules.get(number)?;
         Some((scope, (*file)?))
     }
 
@@ -354,6 +357,10 @@ mod tests {
         BasicAuth::new(&rules.collect::<Vec<_>>()).unwrap()
     }
 
+    fn files_for(auth: &BasicAuth, host: &str, path: &str) -> Vec<usize> {
+        auth.files_for(host, path, Some("/index.php"))
+    }
+
     fn headers(credentials: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let value = format!("bAsic {}", STANDARD.encode(credentials));
@@ -382,11 +389,17 @@ mod tests {
             "/index.PHP/Admin/x",
             "/index.php//admin",
             "/a/index.php/x.php/admin",
+            "/index.phpadmin",
+            "/%69ndex.phpadmin",
+            "/INDEX.PHPAdmin",
+            "/index.php%61dmin/x",
+            "/a/index.phpadmin",
+            "/index.php.phpadmin",
         ] {
-            assert_eq!(auth.files_for("a.example", path), [0], "{path}");
+            assert_eq!(files_for(&auth, "a.example", path), [0], "{path}");
         }
         for path in ["/", "/administrator", "/admin/health", "/public", "/x/admin"] {
-            assert!(auth.files_for("a.example", path).is_empty(), "{path}");
+            assert!(files_for(&auth, "a.example", path).is_empty(), "{path}");
         }
     }
 
@@ -395,7 +408,7 @@ mod tests {
         let auth =
             auth(&[("/", Some("users")), ("b.example", Some("others")), ("/c", Some("users"))]);
         let found = [("a.example", "/"), ("b.example", "/x"), ("", "/c")];
-        assert_eq!(found.map(|(host, path)| auth.files_for(host, path)), [[0], [1], [0]]);
+        assert_eq!(found.map(|(host, path)| files_for(&auth, host, path)), [[0], [1], [0]]);
     }
 
     #[test]
@@ -410,25 +423,37 @@ mod tests {
             ("*.b.example.com/admin", Some("others")),
         ]);
         for host in ["a.example", "intern.example", "a.b.example.com"] {
-            for path in ["/admin", "/index.php/admin", "/index.php/Admin/x", "/x/../admin"] {
-                assert_eq!(auth.files_for(host, path), [1], "{host}{path}");
+            for path in ["/admin", "/index.php/admin", "/index.php/Admin/x"] {
+                assert_eq!(files_for(&auth, host, path), [1], "{host}{path}");
             }
             for path in ["/", "/index.php/", "/index.php/administrator", "/admin.php"] {
-                assert_eq!(auth.files_for(host, path), [0], "{host}{path}");
+                assert_eq!(files_for(&auth, host, path), [0], "{host}{path}");
             }
         }
-        assert_eq!(auth.files_for("a.example.com", "/index.php/admin"), [0]);
-        assert!(auth.files_for("a.example", "/admin/health").is_empty());
-        assert_eq!(auth.files_for("a.example", "/index.php/admin/health"), [0]);
+        assert_eq!(files_for(&auth, "a.example.com", "/index.php/admin"), [0]);
+        assert!(files_for(&auth, "a.example", "/admin/health").is_empty());
+        assert_eq!(files_for(&auth, "a.example", "/index.php/admin/health"), [0]);
+        // Another script runs, or the front controller sees the whole path: the wider rule counts, too.
+        for path in [
+            "/users.php/admin",
+            "/index.phpadmin",
+            "/INDEX.php/admin",
+            "/x/index.php/admin",
+            "/index.php/users.php/admin",
+            "/x/../admin",
+        ] {
+            assert_eq!(files_for(&auth, "a.example", path), [0, 1], "{path}");
+        }
+        assert_eq!(auth.files_for("a.example", "/index.php/admin", None), [0, 1]);
     }
 
     #[test]
     fn a_path_in_two_areas_needs_a_user_of_both() {
         let auth = auth(&[("/shop", Some("users")), ("/customers", Some("others"))]);
         for path in ["/shop/index.php/customers", "/customers/x.php/shop", "/shop/../customers"] {
-            assert_eq!(auth.files_for("", path), [0, 1], "{path}");
+            assert_eq!(files_for(&auth, "", path), [0, 1], "{path}");
         }
-        assert_eq!(auth.files_for("", "/shop/customers"), [0]);
+        assert_eq!(files_for(&auth, "", "/shop/customers"), [0]);
     }
 
     #[tokio::test]
@@ -459,6 +484,26 @@ mod tests {
         let mut two = headers("ann:secret");
         two.append(header::AUTHORIZATION, "Basic eDp5".parse().unwrap());
         assert_eq!(auth.check(0, &two, asking).await, Err(Denied::Password));
+    }
+
+    #[tokio::test]
+    async fn wrong_passwords_share_no_bucket_with_a_rate_of_the_same_size() {
+        let auth = auth(&[("/", Some("users"))]);
+        let limits = super::super::RateLimits::new(&["/ 10/m".parse().unwrap()]).unwrap();
+        let buckets = RateBuckets::default();
+        let site = Site::of("192.0.2.1".parse().unwrap());
+        let now = Duration::from_secs(100);
+        let asking = Asking { site: Some(site), buckets: &buckets, now };
+        for number in 0..10 {
+            let checked = auth.check(0, &headers(&format!("ann:{number}")), asking).await;
+            assert_eq!(checked, Err(Denied::Password), "{number}");
+        }
+        for number in 0..10 {
+            assert!(limits.take(&buckets, site, "", b"/", false, now).is_ok(), "{number}");
+        }
+        assert!(limits.take(&buckets, site, "", b"/", false, now).is_err());
+        let checked = auth.check(0, &headers("ann:11"), asking).await;
+        assert_eq!(checked, Err(Denied::TooOften(ATTEMPT_INTERVAL)));
     }
 
     #[tokio::test]

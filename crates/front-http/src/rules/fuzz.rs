@@ -8,8 +8,9 @@ use super::basic_auth::{any_credentials, any_users};
 use super::header::FRAMING;
 use super::{
     Address, FieldRule, Fields, NoFieldRule, RateBuckets, RateLimit, RateLimits, Redirect,
-    Redirects, names,
+    Redirects, is_behind, names,
 };
+use crate::claims::{Claim, Claims};
 use crate::route;
 use crate::site::Site;
 
@@ -39,17 +40,33 @@ pub(crate) fn fuzz(input: &[u8]) {
         pairs().filter_map(|(from, to)| Redirect::new(from.trim(), to.trim()).ok()).collect();
     if let (Ok(redirects), Some(clean), Ok(sent)) = (Redirects::new(&redirects), path, &sent) {
         for secure in [false, true] {
-            redirect(&redirects, Address { secure, host, clean, sent });
+            redirect(&redirects, Address { secure, host, port: None, clean, sent });
         }
     }
     fields(pairs(), host, path);
+    if let Some(path) = path {
+        spellings(lines().filter_map(|line| line.parse().ok()), host, path);
+    }
+}
+
+/// Asserts that a front controller's name before a path, with or without a slash between, hides no claim.
+fn spellings(claims: impl Iterator<Item = Claim>, host: &str, path: &[u8]) {
+    let claims: Vec<Claim> = claims.collect();
+    let claims = Claims::new(claims.iter().zip(0..));
+    let Ok(number) = claims.choose(host, path) else { return };
+    for rest in [path, path.strip_prefix(b"/").unwrap_or_default()] {
+        let spelled = [b"/index.PHP", rest].concat();
+        let found = names(&spelled).any(|name| claims.choose(host, name) == Ok(number));
+        assert!(found || rest.is_empty(), "{}", String::from_utf8_lossy(&spelled));
+    }
 }
 
 fn rates(limits: &RateLimits, host: &str, path: &[u8]) {
     let buckets = RateBuckets::default();
     let site = Site::of("192.0.2.1".parse().expect("an address"));
     let at = Duration::from_hours(1);
-    let take = |at| limits.take(&buckets, site, host, names(path), at);
+    let behind = is_behind(Some("/index.php"), path);
+    let take = |at| limits.take(&buckets, site, host, path, behind, at);
     let first = take(at);
     assert_eq!(first, Ok(()), "the first request of a client is never too many");
     for _ in 0..3 {
@@ -89,7 +106,7 @@ fn fields<'t>(rules: impl Iterator<Item = (&'t str, &'t str)>, host: &str, path:
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static("own"));
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    let chosen = fields.choose(host, path);
+    let chosen = fields.choose(host, path, Some("/index.php"));
     fields.apply(&chosen, &mut headers, false);
     assert!(!headers.contains_key(header::STRICT_TRANSPORT_SECURITY), "over plain HTTP");
     for name in FRAMING {

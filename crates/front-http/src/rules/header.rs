@@ -6,7 +6,7 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use super::names;
+use super::seen_by;
 use crate::claims::{Claim, Claims, HostClaim};
 
 /// The effect of a rule.
@@ -171,12 +171,20 @@ impl Fields {
         Self(rules.into_iter().map(with_claims).collect())
     }
 
-    /// Returns the rules for a request. `path` is cleaned; without one only rules for all paths apply.
-    pub(crate) fn choose(&self, host: &str, path: Option<&[u8]>) -> Chosen {
-        let fits = |claims: &Option<Claims>| match (claims, path) {
-            (None, _) => true,
-            (Some(claims), Some(path)) => names(path).any(|name| claims.choose(host, name).is_ok()),
-            (Some(_), None) => false,
+    /// Returns the rules for a request: those for its cleaned path, and for what the front controller sees of it.
+    /// Without a path only rules for all paths apply.
+    pub(crate) fn choose(
+        &self,
+        host: &str,
+        path: Option<&[u8]>,
+        front_controller: Option<&str>,
+    ) -> Chosen {
+        let seen = path.and_then(|path| seen_by(front_controller, path));
+        let fits = |claims: &Option<Claims>| match claims {
+            None => true,
+            Some(claims) => {
+                path.into_iter().chain(seen).any(|path| claims.choose(host, path).is_ok())
+            }
         };
         Chosen(
             (0..).zip(&self.0).filter(|(_, (_, claims))| fits(claims)).map(|(at, _)| at).collect(),
@@ -215,7 +223,8 @@ mod tests {
         headers.insert("content-type", kind.parse().unwrap());
         headers.insert("x-powered-by", "PHP".parse().unwrap());
         headers.insert("vary", "accept".parse().unwrap());
-        fields.apply(&fields.choose("a.example", Some(path.as_bytes())), &mut headers, secure);
+        let chosen = fields.choose("a.example", Some(path.as_bytes()), Some("/index.php"));
+        fields.apply(&chosen, &mut headers, secure);
         let skipped = header::CONTENT_TYPE;
         let texts = headers.iter().filter(|(name, _)| *name != skipped);
         let mut texts: Vec<String> =
@@ -243,6 +252,19 @@ mod tests {
         assert_eq!(page, "vary=accept vary=cookie x-frame-options=SAMEORIGIN x-page=1");
         let image = changed(&fields, "/assets/a.png", "image/png", true);
         assert_eq!(image, format!("cache-control=public {all} x-image=1"));
+    }
+
+    #[test]
+    fn no_path_behind_another_script_changes_its_fields() {
+        let rules = [("X-Frame-Options", "DENY"), ("/embed -X-Frame-Options", "")];
+        let fields = fields(&rules);
+        let frames = |path: &str| !changed(&fields, path, "text/html", true).contains("DENY");
+        for path in ["/embed", "/embed/x", "/index.php/embed", "/index.phpembed"] {
+            assert!(frames(path), "{path}");
+        }
+        for path in ["/account.php/embed", "/account/index.php/embed", "/index.php/a.php/embed"] {
+            assert!(!frames(path), "{path}");
+        }
     }
 
     #[test]

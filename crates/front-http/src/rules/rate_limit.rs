@@ -33,6 +33,8 @@ pub struct RateLimit {
     interval: Duration,
     /// Requests that may come at once.
     burst: NonZeroU32,
+    /// A rule of the front itself, which shares no bucket with an operator's.
+    of_front: bool,
 }
 
 /// A text that is not a rule.
@@ -65,14 +67,14 @@ impl FromStr for RateLimit {
         if count.get() > FASTEST || burst.get() > FASTEST || words.next().is_some() {
             return Err(NoRateLimit);
         }
-        Ok(Self { scope, interval: unit / count.get(), burst })
+        Ok(Self { scope, interval: unit / count.get(), burst, of_front: false })
     }
 }
 
 impl RateLimit {
     /// Creates a rule of the front itself.
     pub(super) const fn of_front(interval: Duration, burst: NonZeroU32) -> Self {
-        Self { scope: Claim::everything(), interval, burst }
+        Self { scope: Claim::everything(), interval, burst, of_front: true }
     }
 
     /// Returns the number under which the rule's buckets are kept: the same for the same rule after a reload.
@@ -111,25 +113,36 @@ impl RateLimits {
         Ok(Self { rules: rules.iter().map(counted).collect(), claims })
     }
 
-    /// Counts a request of a client. Returns how long the client has to wait if it asks too often. Of the rules for the
-    /// `names` of the path, the one with the longest path counts.
-    pub(crate) fn take<'n>(
+    /// Counts a request of a client for this cleaned path. Returns how long the client has to wait if it asks too often
+    /// under one of the path's rules; then no rule counts the request. `behind`: the front controller's name begins
+    /// the path.
+    pub(crate) fn take(
         &self,
         buckets: &RateBuckets,
         site: Site,
         host: &str,
-        names: impl IntoIterator<Item = &'n [u8]>,
+        path: &[u8],
+        behind: bool,
         now: Duration,
     ) -> Result<(), Duration> {
-        let numbers = names.into_iter().filter_map(|name| self.claims.choose(host, name).ok());
-        let found = numbers.filter_map(|number| self.rules.get(number));
-        let Some(counted) = found.max_by_key(|counted| counted.rule.scope.path.as_str().len())
-        else {
-            return Ok(());
-        };
-        buckets
-            .take(counted.key, &counted.rule, site, now)
-            .inspect_err(|_wait| counted.log(site, now))
+        let scope = |number: usize| Some(&self.rules.get(number)?.rule.scope);
+        let numbers = super::numbers_for(&self.claims, host, path, behind, scope);
+        let mut taken = Vec::new();
+        let mut longest = None;
+        for counted in numbers.into_iter().filter_map(|number| self.rules.get(number)) {
+            match buckets.take(counted.key, &counted.rule, site, now) {
+                Ok(()) => taken.push(counted),
+                Err(wait) => {
+                    counted.log(site, now);
+                    longest = longest.max(Some(wait));
+                }
+            }
+        }
+        let Some(wait) = longest else { return Ok(()) };
+        for counted in taken {
+            buckets.give_back(counted.key, &counted.rule, site);
+        }
+        Err(wait)
     }
 }
 
@@ -219,8 +232,8 @@ mod tests {
     impl Limits {
         fn take(&self, address: &str, path: &str, now: Duration) -> Result<(), Duration> {
             let path = path.as_bytes();
-            let names = crate::rules::names(path);
-            self.rules.take(&self.buckets, site(address), "a.example", names, now)
+            let behind = crate::rules::is_behind(Some("/index.php"), path);
+            self.rules.take(&self.buckets, site(address), "a.example", path, behind, now)
         }
     }
 
@@ -242,7 +255,8 @@ mod tests {
         let rule: RateLimit = "/login/ 5/m 10".parse().unwrap();
         let interval = Duration::from_secs(12);
         let scope = "/login".parse().unwrap();
-        assert_eq!(rule, RateLimit { scope, interval, burst: 10.try_into().unwrap() });
+        let burst = 10.try_into().unwrap();
+        assert_eq!(rule, RateLimit { scope, interval, burst, of_front: false });
         assert!("*.example.com/login 1/s".parse::<RateLimit>().is_ok());
         for wrong in [
             "",
@@ -287,10 +301,38 @@ mod tests {
         assert!(taken(&limits, "192.0.2.1", "/login", SECOND));
         assert!(!taken(&limits, "192.0.2.1", "/login/again", SECOND));
         assert!(taken(&limits, "192.0.2.1", "/loginpage", SECOND));
-        // `index.php/login` is another name of it.
-        assert!(!taken(&limits, "192.0.2.1", "/index.php/login", SECOND));
+        // `index.php/login` is another name of it, and to Symfony `index.phplogin`, too.
+        for path in ["/index.php/login", "/index.phplogin", "/x/index.PHPlogin"] {
+            assert!(!taken(&limits, "192.0.2.1", path, SECOND), "{path}");
+        }
         let only_login = self::limits(&["/login 1/s"]);
         assert!((0..9).all(|_| taken(&only_login, "192.0.2.1", "/", SECOND)));
+    }
+
+    #[test]
+    fn a_path_in_two_areas_has_the_rates_of_both() {
+        let limits =
+            limits(&["/wp-login.php 1/m", "/wp-json/oembed 2/s", "/api 1/m", "/api/open 9/s"]);
+        let both = "/wp-login.php/wp-json/oembed";
+        assert!(taken(&limits, "192.0.2.1", both, SECOND));
+        for path in [both, "/wp-login.php"] {
+            assert!(!taken(&limits, "192.0.2.1", path, SECOND), "{path}");
+        }
+        // A refused request is counted by neither rule.
+        assert!(taken(&limits, "192.0.2.1", "/wp-json/oembed", SECOND));
+        assert!(!taken(&limits, "192.0.2.1", "/wp-json/oembed", SECOND));
+        assert_eq!(limits.take("192.0.2.1", both, SECOND), Err(60 * SECOND), "the longer time");
+
+        // No more specific rule replaces that of a script which is not the front controller.
+        assert!(taken(&limits, "192.0.2.1", "/api/login.php/api/open", SECOND));
+        assert!(!taken(&limits, "192.0.2.1", "/api/login.php/api/open", SECOND));
+        let limits = self::limits(&["/ 1/m", "/api 2/m"]);
+        for path in ["/index.php/api", "/index.phpapi"] {
+            assert!(taken(&limits, "192.0.2.1", path, SECOND), "{path}");
+        }
+        for path in ["/index.php/api", "/index.php/", "/"] {
+            assert!(!taken(&limits, "192.0.2.1", path, SECOND), "{path}");
+        }
     }
 
     #[test]
@@ -306,7 +348,7 @@ mod tests {
     fn a_reload_keeps_the_buckets_of_rules_that_stay() {
         let Limits { buckets, rules } = limits(&["/a 1/h"]);
         let take = |rules: &RateLimits| {
-            rules.take(&buckets, site("192.0.2.1"), "", [&b"/a"[..]], SECOND).is_ok()
+            rules.take(&buckets, site("192.0.2.1"), "", b"/a", false, SECOND).is_ok()
         };
         assert!(take(&rules));
         assert!(!take(&limits(&["/a 1/h", "/b 1/h"]).rules));

@@ -152,6 +152,8 @@ pub(crate) struct Address<'r> {
     pub(crate) secure: bool,
     /// Without a port.
     pub(crate) host: &'r str,
+    /// The port, unless it is unknown because a proxy did not state it.
+    pub(crate) port: Option<u16>,
     /// The cleaned path.
     pub(crate) clean: &'r [u8],
     /// Path and query as they were sent.
@@ -249,8 +251,10 @@ fn is_own(location: &str, address: Address<'_>) -> bool {
         return location == address.sent.as_str();
     }
     let Ok(target) = location.parse::<Uri>() else { return false };
-    let own_scheme = if address.secure { "https" } else { "http" };
+    let (own_scheme, usual_port) = if address.secure { ("https", 443) } else { ("http", 80) };
+    let port = target.port_u16().unwrap_or(usual_port);
     target.scheme_str() == Some(own_scheme)
+        && address.port.is_none_or(|own| own == port)
         && target.host().is_some_and(|host| host.eq_ignore_ascii_case(address.host))
         && target.path_and_query() == Some(address.sent)
 }
@@ -270,7 +274,9 @@ mod tests {
         let sent: uri::PathAndQuery = sent.parse().unwrap();
         let clean = route::clean(sent.path()).unwrap();
         let clean = clean.as_bytes();
-        let found = redirects.find(Address { secure: true, host, clean, sent: &sent });
+        let (host, port) = crate::request_head::split_host(host);
+        let port = port.or(Some(443));
+        let found = redirects.find(Address { secure: true, host, port, clean, sent: &sent });
         found.map_or_else(
             || "none".into(),
             |(location, status)| format!("{} {location}", status.as_u16()),
@@ -333,7 +339,19 @@ mod tests {
     fn a_redirect_to_its_own_address_does_not_apply() {
         let all = redirects(&[("/blog/*", "https://blog.example/blog/*")]).unwrap();
         assert_eq!(target(&all, "a.example", "/blog/x"), "302 https://blog.example/blog/x");
-        assert_eq!(target(&all, "blog.example", "/blog/x"), "none");
+        for host in ["blog.example", "blog.example:443", "BLOG.example"] {
+            assert_eq!(target(&all, host, "/blog/x"), "none", "{host}");
+        }
+        let expected = "302 https://blog.example/blog/x";
+        assert_eq!(target(&all, "blog.example:8443", "/blog/x"), expected);
+        let all = redirects(&[("/shop/*", "https://a.example:8443/shop/*")]).unwrap();
+        assert_eq!(target(&all, "a.example:8443", "/shop/x"), "none");
+        assert_eq!(target(&all, "a.example", "/shop/x"), "302 https://a.example:8443/shop/x");
+        // A proxy that does not state the port may have received the request at this one.
+        let (clean, sent) = (&b"/shop/x"[..], "/shop/x".parse().unwrap());
+        let host = "a.example";
+        let address = Address { secure: true, host, port: None, clean, sent: &sent };
+        assert_eq!(all.find(address), None);
     }
 
     #[test]

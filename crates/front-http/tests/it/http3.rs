@@ -1,6 +1,7 @@
 //! Tests HTTP/3 with h3's client.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -310,6 +311,10 @@ async fn answers_over_tcp_offer_http3() {
     let (head, _) = client.get("/a").await;
     let port = server.address().port();
     assert_eq!(head.headers["alt-svc"], format!("h3=\":{port}\"; ma=86400"));
+    // A router maps this one to the listener's.
+    let mapped = server_with(|options, _| options.https_port = NonZeroU16::new(8443)).await;
+    let (head, _) = crate::tls::http2_of(&mapped).await.get("/a").await;
+    assert_eq!(head.headers["alt-svc"], "h3=\":8443\"; ma=86400");
 }
 
 #[tokio::test]
@@ -361,6 +366,21 @@ async fn http3_connections_take_places_like_others() {
     // Both are idle now, and make room.
     let mut third = Http3::to(server.address()).await;
     assert_eq!(third.get("/a").await.1, b"app /a");
+}
+
+#[tokio::test]
+async fn a_host_with_an_impossible_port_is_refused_over_http2_and_http3() {
+    let server = server().await;
+    let mut http2 = crate::tls::http2_of(&server).await;
+    let mut http3 = Http3::to(server.address()).await;
+    for (port, expected) in [("99999", 400), ("65536", 400), ("65535", 200)] {
+        let request = || Request::get(format!("https://a.example:{port}/a"));
+        let (answer, _) = http2.requests.send_request(request().body(()).unwrap(), true).unwrap();
+        let answer = timeout(LONG, answer).await.unwrap().unwrap();
+        assert_eq!(answer.status(), expected, "{port} over HTTP/2");
+        let mut stream = http3.send(request(), b"").await;
+        assert_eq!(head(&mut stream).await.status(), expected, "{port} over HTTP/3");
+    }
 }
 
 #[tokio::test]

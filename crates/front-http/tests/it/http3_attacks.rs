@@ -2,12 +2,19 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use front_http::ClientLimit;
 use h3::error::Code;
 use http::Request;
+use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ConnectionError, ReadError, VarInt};
+use rustls::NamedGroup;
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls_pki_types::ServerName;
 use tokio::time::timeout;
 
 use crate::http3::{Http3, connect, endpoint, server, server_with, url};
@@ -286,6 +293,68 @@ async fn a_client_that_sets_priorities_keeps_its_http3_connection() {
     let closed = timeout(LONG, client.quic.closed()).await.expect("it is ended");
     let ConnectionError::ApplicationClosed(closed) = closed else { panic!("{closed}") };
     assert_eq!(closed.error_code, code_of(Code::H3_CLOSED_CRITICAL_STREAM));
+}
+
+/// Tickets of a client that sends early data, whatever the server has said about it.
+#[derive(Debug, Default)]
+struct EagerTickets(Mutex<Vec<Tls13ClientSessionValue>>);
+
+impl ClientSessionStore for EagerTickets {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, mut ticket: Tls13ClientSessionValue) {
+        ticket._private_set_max_early_data_size(u32::MAX);
+        self.0.lock().unwrap().push(ticket);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.0.lock().unwrap().pop()
+    }
+}
+
+#[tokio::test]
+async fn a_request_in_early_data_is_rejected() {
+    let server = server().await;
+    let tickets = Arc::new(EagerTickets::default());
+    let (config, _) = testkit::credulous(&["h3"]);
+    let mut config = rustls::ClientConfig::clone(&config);
+    config.enable_early_data = true;
+    config.resumption = Resumption::store(Arc::<EagerTickets>::clone(&tickets));
+    let config = QuicClientConfig::try_from(config).unwrap();
+    let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(config)));
+    let connecting = || endpoint.connect(server.address(), "localhost").unwrap();
+    let first = timeout(LONG, connecting()).await.unwrap().unwrap();
+    eventually("a ticket comes", || !tickets.0.lock().unwrap().is_empty()).await;
+    first.close(0_u32.into(), b"");
+
+    let Ok((quic, accepted)) = connecting().into_0rtt() else { panic!("no early data is sent") };
+    quic.open_uni().await.unwrap().write_all(b"\x00\x04\x00").await.unwrap();
+    let (mut send, mut receive) = quic.open_bi().await.unwrap();
+    send.write_all(&fields(&GET)).await.unwrap();
+    send.finish().unwrap();
+    assert!(!timeout(LONG, accepted).await.unwrap(), "the server rejects it");
+    let answer = timeout(LONG, receive.read_to_end(4096)).await.unwrap();
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(server.app.called.load(Ordering::SeqCst), 0);
+    // The same client may ask again once the handshake has ended.
+    let (mut send, mut receive) = quic.open_bi().await.unwrap();
+    send.write_all(&fields(&GET)).await.unwrap();
+    send.finish().unwrap();
+    let answer = timeout(LONG, receive.read_to_end(4096)).await.unwrap().unwrap();
+    assert!(contains(&answer, b"app /a"));
 }
 
 #[tokio::test]

@@ -154,6 +154,36 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_names_what_a_reload_applies_and_what_needs_a_restart() {
+        let page = include_str!("../../../../docs/guide/deploy.md");
+        let (_, rest) = page.split_once("## What a reload changes").unwrap();
+        let rows = rest.lines().skip(3).take_while(|line| line.starts_with('|'));
+        let (applied, restart): (String, String) = rows
+            .map(|row| {
+                let mut cells = row.split('|').skip(1).map(str::to_owned);
+                (cells.next().unwrap(), cells.next().unwrap())
+            })
+            .unzip();
+        // `hearth serve` has no use for two sections.
+        let served = |key: &&Key| !matches!(key.section_and_key().0, "lambda" | "emulator");
+        for key in KEYS.iter().filter(served) {
+            let (section, name) = key.section_and_key();
+            let named = |cells: &str| {
+                let short = section == "http" && cells.contains(&format!("`{name}`"));
+                short || cells.contains(&format!("`{}`", key.name))
+            };
+            let in_section = |cells: &str| cells.contains(&format!("`[{section}]`"));
+            if key.is_reloaded() {
+                let listed = if section == "http" { named(&applied) } else { in_section(&applied) };
+                assert!(listed && !named(&restart), "{} is read again", key.name);
+            } else {
+                let listed = named(&restart) || in_section(&restart);
+                assert!(listed && !named(&applied), "{} needs a restart", key.name);
+            }
+        }
+    }
+
+    #[test]
     fn an_applications_user_overrides_the_servers_user() {
         let toml = |main: u32, shop: &str| {
             format!(
