@@ -9,6 +9,6 @@ mod choice;
 mod compare;
 mod learn;
 mod source;
-mod tokens;
+pub(in crate::app) mod tokens;
 
 pub(crate) use self::learn::{Learned, Listing, learn, obstacle};
