@@ -7,6 +7,7 @@
 
 mod choice;
 mod compare;
+mod composer;
 mod learn;
 mod source;
 pub(in crate::app) mod tokens;
