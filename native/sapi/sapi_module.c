@@ -423,13 +423,24 @@ bool module_publish(const struct hearth_event *event) {
 bool module_purge(zval *tags, size_t count) {
     struct frame_buffer frame = {0};
     struct frame_text texts[FRAME_MAX_PAIRS];
-    if (count > FRAME_MAX_PAIRS) {
-        return false;
+    bool sent = true;
+    for (size_t i = 0; sent && i < count;) {
+        size_t fitting = 0, payload_len = 4;
+        for (; i < count && fitting < FRAME_MAX_PAIRS; i++) {
+            struct frame_text tag = {Z_STRVAL(tags[i]), Z_STRLEN(tags[i])};
+            if (tag.len > FRAME_MAX_PAYLOAD - 8) {
+                continue; /* no answer can have such a tag */
+            }
+            if (payload_len + 4 + tag.len > FRAME_MAX_PAYLOAD) {
+                break;
+            }
+            payload_len += 4 + tag.len;
+            texts[fitting++] = tag;
+        }
+        if (fitting > 0) {
+            sent = frame_write_purge(&frame, texts, fitting) && channel_send_buffer(&frame);
+        }
     }
-    for (size_t i = 0; i < count; i++) {
-        texts[i] = (struct frame_text){Z_STRVAL(tags[i]), Z_STRLEN(tags[i])};
-    }
-    bool sent = frame_write_purge(&frame, texts, count) && channel_send_buffer(&frame);
     frame_buffer_free(&frame);
     return sent;
 }

@@ -7,8 +7,9 @@
 
 mod choice;
 mod compare;
+mod composer;
 mod learn;
 mod source;
-mod tokens;
+pub(in crate::app) mod tokens;
 
 pub(crate) use self::learn::{Learned, Listing, learn, obstacle};

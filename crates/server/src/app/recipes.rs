@@ -2,7 +2,10 @@
 //!
 //! Invariants
 //! - A file is named only if nothing before its end reads the request: no cookie, host, header or parameter.
+//! - A configuration that is read before that holds plain settings only: no file, clock or random number decides about a value.
 //! - Only file names and the text of configuration files are read; no code of the application is run.
+
+mod plain;
 
 use std::path::{Path, PathBuf};
 
@@ -147,6 +150,7 @@ impl Configuration {
         let Ok(text) = std::fs::read(root.join(file)) else {
             return Some(format!("{file} cannot be read"));
         };
+        let other = plain::other_than_settings(&text);
         let text = String::from_utf8_lossy(&text);
         let code = code_lines(&text);
         let reads = |what: &&&str| {
@@ -165,7 +169,10 @@ impl Configuration {
             return Some(format!("{file} does not set {}", self.sets));
         }
         let has_other = values.any(|value| !is_plain_string(value));
-        has_other.then(|| format!("{file} does not set {} to a plain string", self.sets))
+        if has_other {
+            return Some(format!("{file} does not set {} to a plain string", self.sets));
+        }
+        other.map(|other| format!("{file} has more than plain settings: {other}"))
     }
 
     /// Returns whether the expression behind an `include` names a file in one of the folders.
@@ -338,6 +345,14 @@ mod tests {
             ("$wgServer = 'a' . host();", "does not set $wgServer to a plain string"),
             ("$wgServer = \"http://$host\";", "does not set $wgServer to a plain string"),
             ("$wgServer\n= host();", "does not set $wgServer to a plain string"),
+            (
+                "$wgServer = 'a'; $wgReadOnly = file_exists('/run/backup') ? 'The backup runs' : false;",
+                "has more than plain settings: file_exists()",
+            ),
+            (
+                "$wgServer = 'a'; $wgSiteNotice = date('G') >= 22 ? 'night' : '';",
+                "has more than plain settings: date()",
+            ),
             ("$wgServer = 'a';\nrequire 'b.php';", "includes another file: 'b.php';"),
             (
                 "$wgServer = 'a';\n/* */ Include_Once( \"$IP/extensions/../b.php\" );",

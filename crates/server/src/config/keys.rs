@@ -442,18 +442,18 @@ settings! {
         watch: Option<WatchedFiles> = "off";
         /// Preload the code that requests include (`opcache.preload`), in the model `request`: `learned`.
         ///
-        /// At each start and reload Hearth asks OPcache which files were included, and preloads those of them whose early declaration no code
-        /// of the application can tell. It compares answers to the paths of `php.warm_up` with and without preloading, and switches it
-        /// off where they differ. A preloaded file that changes is a reload. `hearth check` and `hearth status` say how many files it is,
-        /// and why not (docs/guide/preloading.md). Not with `--dev`.
+        /// At each start and reload Hearth asks OPcache which files were included, and preloads those of them whose early declaration code
+        /// cannot tell, by strict rules: classes only where Composer loads all of them. It compares answers to the paths of `php.warm_up` with
+        /// and without preloading, and switches it off where they differ. A preloaded file that changes is a reload. `hearth check` and `hearth
+        /// status` say how many files it is, and why not (docs/guide/preloading.md). Not with `--dev`.
         preload: Option<Preload> = "off";
         /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
-        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded.
-        /// `auto`: `/`, in the booted application itself if Hearth's own script for Laravel or Symfony runs, which cleans up after a
-        /// request. With other worker scripts a throwaway copy answers and reports the classes it has loaded. Less is warm then, but no
-        /// state of a request stays in memory. Paths that you name are always requested in place, which makes such scripts about twice as
-        /// fast: name them if they leave no state.
+        /// Each is requested three times, or once if a throwaway copy answers (always behind `hearth_await_request()`), with GET, the host
+        /// `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded. `auto`: `/`, in the booted application itself if Hearth's
+        /// own script for Laravel or Symfony runs, which cleans up after a request. With other worker scripts a throwaway copy answers and
+        /// reports the classes it has loaded. Less is warm then, but no state of a request stays in memory. Paths that you name are always
+        /// requested in place, which makes such scripts about twice as fast: name them if they leave no state.
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.

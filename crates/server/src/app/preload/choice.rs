@@ -3,14 +3,17 @@
 //! Invariants
 //! - All files of PHP in the application's folders are read, not only those that requests included so far: what a file declares may be
 //!   declared, or asked for, by code that has not run yet.
-//! - A file is chosen only if it is in those folders, none of its declarations is made in another file or asked for by name, and its
-//!   classes come without other code: an autoloader then skips the file unnoticed.
+//! - Files from outside that requests have included are read, too, and never chosen.
+//! - A file is chosen only if none of its declarations is made in another file, asked for by name, or in the way of another function.
+//! - A file with classes is chosen only if each script has an autoloader that would include this file for them and does nothing else:
+//!   Composer's, and no other. The file has no other code. So an early class is one that the autoloader would have found.
 //! - Code of the application is read, never run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::composer::{Composer, is_composers};
 use super::source::{Source, last_part};
 use crate::ops::preloaded::Refused;
 
@@ -40,10 +43,29 @@ const NOTHING: &str = "it declares nothing";
 const HAS_CODE: &str = "it declares a class and has other code, which an autoloader would skip";
 const TWICE: &str = "another file declares the same";
 const TESTED: &str = "code asks whether its declarations exist";
+const SOUGHT: &str = "code puts together names and asks whether they exist";
+const IN_NAMESPACE: &str =
+    "it declares a function in a namespace, where it stands in for one of PHP's";
+const OTHER_LOADER: &str =
+    "it declares a class, and there is an autoloader that is not Composer's or not the only one";
+const NOT_FOUND: &str = "it declares a class for which Composer's autoloader does not include it";
+const NOT_EVERYWHERE: &str =
+    "it declares a class, and not every script includes Composer's autoloader";
 
 /// Chooses among `learned`. `Err`: why none is preloaded.
-pub(super) fn choose(folders: &[PathBuf], learned: &[PathBuf]) -> Result<Choice, String> {
-    let application = Application::read(folders)?;
+pub(super) fn choose(
+    folder: &Path,
+    document_root: &Path,
+    learned: &[PathBuf],
+) -> Result<Choice, String> {
+    let mut application = Application::read(&[folder, document_root])?;
+    for path in learned {
+        if !application.files.contains_key(path) {
+            application.add(path.clone())?;
+            application.outside.insert(path.clone());
+        }
+    }
+    application.without_loader = application.script_without_loader(document_root);
     let mut refused: BTreeMap<&'static str, Refused> = BTreeMap::new();
     let mut files = Vec::new();
     for path in learned {
@@ -73,10 +95,18 @@ struct Application {
     declarations: HashMap<String, usize>,
     tested: HashSet<String>,
     tested_names: HashSet<String>,
+    seeks_functions: bool,
+    seeks_classes: bool,
+    /// Those of `files` that are in none of the folders.
+    outside: HashSet<PathBuf>,
+    composers: Vec<Composer>,
+    has_other_loader: bool,
+    /// A script in the document root may run without Composer's autoloader.
+    without_loader: bool,
 }
 
 impl Application {
-    fn read(folders: &[PathBuf]) -> Result<Self, String> {
+    fn read(folders: &[&Path]) -> Result<Self, String> {
         let mut all = Self::default();
         let mut to_read: Vec<PathBuf> =
             folders.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
@@ -117,13 +147,53 @@ impl Application {
         }
         self.tested.extend(source.tested.drain());
         self.tested_names.extend(source.tested_names.drain());
+        self.seeks_functions |= source.seeks_functions;
+        self.seeks_classes |= source.seeks_classes;
+        self.has_other_loader |= source.changes_loaders && !is_composers(&path, &source);
+        self.composers.extend(Composer::read(&path, &text));
         self.files.insert(path, source);
         Ok(())
     }
 
+    /// Returns whether a script in the document root may run without Composer's autoloader.
+    fn script_without_loader(&self, document_root: &Path) -> bool {
+        let Ok(root) = document_root.canonicalize() else { return true };
+        let [composer] = &self.composers[..] else { return true };
+        let mut scripts = self.files.iter().filter(|(path, _)| path.starts_with(&root));
+        scripts.any(|(_, source)| source.has_code && !composer.is_included(source))
+    }
+
+    /// Returns why the classes of a file are not declared early.
+    fn class_obstacle(&self, path: &Path, source: &Source) -> Option<&'static str> {
+        if self.seeks_classes {
+            return Some(SOUGHT);
+        }
+        if self.has_other_loader || self.composers.len() > 1 {
+            return Some(OTHER_LOADER);
+        }
+        let is_found = |class: &String| {
+            let composer = self.composers.first();
+            composer.and_then(|composer| composer.find(class)).is_some_and(|file| file == path)
+        };
+        if !source.classes.iter().all(is_found) {
+            return Some(NOT_FOUND);
+        }
+        self.without_loader.then_some(NOT_EVERYWHERE)
+    }
+
+    /// Returns why the functions of a file are not declared early.
+    fn function_obstacle(&self, source: &Source) -> Option<&'static str> {
+        let mut functions = source.declared.iter().filter(|symbol| symbol.ends_with("()"));
+        if functions.clone().any(|symbol| symbol.contains('\\')) {
+            return Some(IN_NAMESPACE);
+        }
+        (self.seeks_functions && functions.next().is_some()).then_some(SOUGHT)
+    }
+
     /// Returns why a file is not preloaded.
     fn obstacle(&self, path: &Path) -> Option<&'static str> {
-        let Some(source) = self.files.get(path) else { return Some(OUTSIDE) };
+        let source = self.files.get(path).filter(|_| !self.outside.contains(path));
+        let Some(source) = source else { return Some(OUTSIDE) };
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok());
         let changes = |part: std::path::Component<'_>| {
             let part = part.as_os_str().to_string_lossy().to_lowercase();
@@ -135,7 +205,7 @@ impl Application {
         if source.declared.is_empty() {
             return Some(NOTHING);
         }
-        if source.has_classes && source.has_code {
+        if !source.classes.is_empty() && source.has_code {
             return Some(HAS_CODE);
         }
         let is_twice = |symbol: &String| self.declarations.get(symbol).is_some_and(|n| *n > 1);
@@ -146,7 +216,13 @@ impl Application {
         let is_tested = |symbol: &String| {
             self.tested.contains(symbol) || self.tested_names.contains(last_part(symbol))
         };
-        source.declared.iter().any(is_tested).then_some(TESTED)
+        if source.declared.iter().any(is_tested) {
+            return Some(TESTED);
+        }
+        self.function_obstacle(source).or_else(|| {
+            let has_classes = !source.classes.is_empty();
+            has_classes.then(|| self.class_obstacle(path, source)).flatten()
+        })
     }
 }
 
@@ -159,7 +235,24 @@ fn has_code(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns what becomes of `a.php`, which requests have included.
+    /// The maps of Composer: its autoloader finds the classes of `a.php`, `late.php` and `N\\A`.
+    const MAPS: &str = "class ComposerStaticInit { public static $classMap = array (\n\
+        'A' => __DIR__ . '/../..' . '/a.php', 'Late' => __DIR__ . '/../..' . '/late.php',\n\
+        'N\\\\A' => __DIR__ . '/../..' . '/a.php',); }";
+    const COMPOSER: &[(&str, &str)] = &[
+        ("vendor/composer/autoload_static.php", MAPS),
+        (
+            "vendor/composer/autoload_real.php",
+            "class ComposerAutoloaderInit { function f() { spl_autoload_register(); } }",
+        ),
+        (
+            "vendor/composer/ClassLoader.php",
+            "namespace Composer\\Autoload; class ClassLoader { function register() { spl_autoload_register(); } }",
+        ),
+        ("public/index.php", "require __DIR__ . '/../vendor/autoload.php'; echo 1;"),
+    ];
+
+    /// Returns what becomes of the first file, which requests have included.
     fn chosen(files: &[(&str, &str)]) -> String {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -168,7 +261,7 @@ mod tests {
             fs::write(path, format!("<?php {text}")).unwrap();
         }
         let (root, first) = (folder.path().canonicalize().unwrap(), files[0].0);
-        match choose(std::slice::from_ref(&root), &[root.join(first)]) {
+        match choose(&root, &root.join("public"), &[root.join(first)]) {
             Ok(Choice { files, .. }) if files == [root.join(first)] => "preloaded".into(),
             Ok(Choice { refused, .. }) => {
                 refused.first().map(|one| one.why).unwrap_or_default().into()
@@ -195,10 +288,60 @@ mod tests {
                 &[("a.php", "class A { function f() { get_declared_classes(); } }")],
                 "/a.php calls get_declared_classes()",
             ),
+            // A function in a namespace comes before PHP's own.
+            (&[("a.php", "namespace N; function date($f) {}")], IN_NAMESPACE),
+            // Names that are put together.
+            (
+                &[("a.php", "function a_hook() {}"), ("b.php", "function_exists(\"{$m}_hook\");")],
+                SOUGHT,
+            ),
+            (&[("a.php", "function a() {}"), ("b.php", "class_exists($c, false);")], "preloaded"),
+            (&[("a.php", "class A {}"), ("b.php", "class_exists($c, false);")], SOUGHT),
+            (&[("a.php", "class A {}"), ("b.php", "function_exists($f);")], "preloaded"),
         ] {
-            assert_eq!(chosen(files), expected, "{files:?}");
+            assert_eq!(chosen(&[files, COMPOSER].concat()), expected, "{files:?}");
         }
-        let outside = choose(&["/not/there".into()], &["/other/a.php".into()]).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let other = tempfile::NamedTempFile::new().unwrap();
+        fs::write(other.path(), "<?php class A {}").unwrap();
+        let outside = choose(root.path(), root.path(), &[other.path().into()]).unwrap();
         assert_eq!(outside.refused[0].why, OUTSIDE);
+    }
+
+    #[test]
+    fn classes_are_preloaded_only_where_composers_autoloader_would_include_them() {
+        let class = ("a.php", "class A {}");
+        assert_eq!(chosen(&[class]), NOT_FOUND, "no autoloader");
+        assert_eq!(chosen(&[&[class], COMPOSER].concat()), "preloaded");
+        for (more, expected) in [
+            // Another autoloader may do something when it has included a file.
+            (
+                &[(
+                    "lib/loader.php",
+                    "spl_autoload_register(function ($c) { require \"$c.php\"; $c::_init(); });",
+                )][..],
+                OTHER_LOADER,
+            ),
+            (&[("plugins/a/vendor/composer/autoload_static.php", MAPS)], OTHER_LOADER),
+            // A page may unserialize what its client sends, where no class would be found.
+            (&[("public/old.php", "unserialize($_GET['a']);")], NOT_EVERYWHERE),
+            (
+                &[("public/new.php", "require '../vendor/autoload.php'; unserialize($_GET['a']);")],
+                "preloaded",
+            ),
+            (&[("public/functions.php", "function show() {}")], "preloaded"),
+        ] {
+            assert_eq!(chosen(&[&[class], COMPOSER, more].concat()), expected, "{more:?}");
+        }
+        for (name, code) in [
+            ("b.php", "class A {}"),
+            ("a.php", "class a {}"),
+            ("a.php", "class A {} class B {}"),
+            ("a.php", "namespace n; class A {}"),
+        ] {
+            assert_eq!(chosen(&[&[(name, code)], COMPOSER].concat()), NOT_FOUND, "{code}");
+        }
+        let function = ("a.php", "function a() {}");
+        assert_eq!(chosen(&[function]), "preloaded", "it needs no autoloader");
     }
 }

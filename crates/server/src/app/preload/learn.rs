@@ -200,8 +200,8 @@ impl Trial<'_> {
         files.dedup();
         let learned = files.len();
         let application = &self.plan.application;
-        let folders = [application.folder.clone(), application.document_root.clone()];
-        let choosing = tokio::task::spawn_blocking(move || choose(&folders, &files));
+        let folders = (application.folder.clone(), application.document_root.clone());
+        let choosing = tokio::task::spawn_blocking(move || choose(&folders.0, &folders.1, &files));
         let Choice { files, refused } = choosing.await.map_err(|error| error.to_string())??;
         if files.is_empty() {
             let why = format!("none of {learned} included files can be preloaded unnoticed");

@@ -1,5 +1,7 @@
 //! Reads one file of an application: what it declares, whether it does anything else, and whose existence it asks for.
 
+mod calls;
+
 use std::collections::HashSet;
 
 use super::tokens::{Token, tokens};
@@ -11,38 +13,28 @@ pub(super) struct Source {
     pub declared: Vec<String>,
     /// Declared when a statement runs: in a condition or a function.
     pub conditional: Vec<String>,
-    /// A class, interface, trait or enum is among `declared`.
-    pub has_classes: bool,
+    /// The classes, interfaces, traits and enums among `declared`, in the case in which they are written.
+    pub classes: Vec<String>,
     /// The file does more than to declare, when it is included.
     pub has_code: bool,
     /// Symbols that `function_exists()`, `class_exists()` and the like are called with.
     pub tested: HashSet<String>,
     /// Last parts of names that these are called with as `Name::class`.
     pub tested_names: HashSet<String>,
+    /// It asks whether functions exist whose names it puts together.
+    pub seeks_functions: bool,
+    /// It asks whether classes are declared whose names it puts together, without having them loaded.
+    pub seeks_classes: bool,
+    /// It may register an autoloader, or take one away.
+    pub changes_loaders: bool,
+    /// The last texts of statements that include a file whenever the file runs.
+    pub includes: Vec<String>,
     /// The function by which the file lists everything that is declared.
     pub lists: Option<&'static str>,
 }
 
-/// Functions whose answer depends on whether a class or function is there.
-const TESTS: &[&str] = &[
-    "function_exists",
-    "class_exists",
-    "interface_exists",
-    "trait_exists",
-    "enum_exists",
-    "is_callable",
-    "method_exists",
-    "property_exists",
-    "is_subclass_of",
-];
-
-/// Functions that list all that are there.
-const LISTS: &[&str] = &[
-    "get_declared_classes",
-    "get_declared_interfaces",
-    "get_declared_traits",
-    "get_defined_functions",
-];
+/// Statements that include a file.
+const INCLUDES: &[&str] = &["include", "include_once", "require", "require_once"];
 
 /// What an opening bracket has begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,7 +108,9 @@ impl Reader<'_> {
                         next = Some(block);
                     }
                     self.call(at);
+                    self.used(at);
                 }
+                Token::Text(text) => self.callable(text),
                 Token::Char(b'(' | b'[') => brackets += 1,
                 Token::Char(b')' | b']') => brackets = brackets.saturating_sub(1),
                 Token::Char(b'{') => {
@@ -159,7 +153,10 @@ impl Reader<'_> {
             "namespace" if is_top => {
                 let name = self.name(at + 1);
                 let ends = at + 1 + usize::from(name.is_some());
-                self.namespace = name.map(|name| name + "\\").unwrap_or_default();
+                self.namespace = match self.tokens.get(at + 1) {
+                    Some(Token::Name(name)) => String::from_utf8_lossy(name).into_owned() + "\\",
+                    _ => String::new(),
+                };
                 self.is(ends, b'{').then_some(Block::Namespace)
             }
             "class" | "interface" | "trait" | "enum" => {
@@ -175,7 +172,11 @@ impl Reader<'_> {
                 match name.filter(|name| !is_new && !matches!(&**name, "extends" | "implements")) {
                     Some(name) => {
                         self.declare(&name, "", is_top);
-                        self.source.has_classes |= is_top;
+                        if let (true, Some(Token::Name(name))) = (is_top, self.tokens.get(at + 1)) {
+                            let class =
+                                format!("{}{}", self.namespace, String::from_utf8_lossy(name));
+                            self.source.classes.push(class);
+                        }
                         Some(Block::Class)
                     }
                     // One without a name.
@@ -198,60 +199,16 @@ impl Reader<'_> {
     }
 
     fn declare(&mut self, name: &str, end: &str, is_top: bool) {
-        let symbol = format!("{}{name}{end}", self.namespace);
+        let symbol = format!("{}{name}{end}", self.namespace.to_ascii_lowercase());
         let to = if is_top { &mut self.source.declared } else { &mut self.source.conditional };
         to.push(symbol);
-    }
-
-    /// Keeps what a call at this place asks for.
-    fn call(&mut self, at: usize) {
-        if !self.is(at + 1, b'(') || self.is_member(at) || self.follows(at, &["function", "new"]) {
-            return;
-        }
-        let Some(name) = self.name(at) else { return };
-        let name = last_part(&name);
-        if let Some(lists) = LISTS.iter().find(|lists| **lists == name) {
-            self.source.lists = Some(lists);
-        }
-        if name == "class_alias"
-            && let Some(Token::Text(alias)) = self.tokens.get(at + 4)
-        {
-            let alias = lower(alias);
-            self.source.conditional.push(alias.trim_start_matches('\\').to_owned());
-        }
-        if !TESTS.contains(&name) {
-            return;
-        }
-        let array = self.array(at + 2);
-        let at = array.unwrap_or(at + 2);
-        match self.tokens.get(at) {
-            Some(Token::Text(text)) => {
-                let text = lower(text);
-                let text = text.trim_start_matches('\\');
-                let class = text.split_once("::").map(|(class, _)| class);
-                if class.is_none() && array.is_none() {
-                    self.source.tested.insert(format!("{text}()"));
-                }
-                self.source.tested.insert(class.unwrap_or(text).to_owned());
-            }
-            Some(Token::Name(name)) if self.is(at + 1, b':') => {
-                let name = lower(name);
-                self.source.tested_names.insert(last_part(&name).to_owned());
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the place of the first value of an array that begins here: `['Class', 'method']` is a callable.
-    fn array(&self, at: usize) -> Option<usize> {
-        let is_long = self.name(at).is_some_and(|name| name == "array") && self.is(at + 1, b'(');
-        if is_long { Some(at + 2) } else { self.is(at, b'[').then_some(at + 1) }
     }
 
     /// Looks at a statement outside of all declarations, from this token to the one before `end`.
     fn statement(&mut self, from: usize, end: usize) {
         let tokens = self.tokens.get(from..end).unwrap_or_default();
         let Some(first) = tokens.first() else { return };
+        self.source.includes.extend(included(tokens));
         let is_harmless = match first {
             Token::Name(word) => match &*lower(word) {
                 "namespace" | "use" | "declare" => true,
@@ -264,6 +221,25 @@ impl Reader<'_> {
     }
 }
 
+/// Returns the last text of a statement that includes a file.
+fn included(statement: &[Token<'_>]) -> Option<String> {
+    let is_include = |token: &Token<'_>| match token {
+        Token::Name(word) => INCLUDES.contains(&&*lower(word)),
+        _ => false,
+    };
+    let includes = match statement {
+        [Token::Variable, Token::Char(b'='), word, ..] => is_include(word),
+        [Token::Name(first), word, ..] if lower(first) == "return" => is_include(word),
+        [word, ..] => is_include(word),
+        [] => false,
+    };
+    let text = statement.iter().rev().find_map(|token| match token {
+        Token::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    });
+    text.filter(|_| includes)
+}
+
 /// Returns whether a statement only ends the script if a constant is not defined. It is the same whenever the file is included.
 fn is_guard(tokens: &[Token<'_>]) -> bool {
     let mut words = HashSet::new();
@@ -272,7 +248,7 @@ fn is_guard(tokens: &[Token<'_>]) -> bool {
             words.insert(lower(name));
             true
         }
-        Token::Text(_) | Token::Value => true,
+        Token::Text(_) | Token::Value | Token::Template(_) => true,
         Token::Char(byte) => b"(){};!|".contains(byte),
         _ => false,
     });
@@ -295,7 +271,7 @@ mod tests {
             "{} | {} |{}{} {}",
             source.declared.join(" "),
             source.conditional.join(" "),
-            if source.has_classes { " classes" } else { "" },
+            if !source.classes.is_empty() { " classes" } else { "" },
             if source.has_code { " code" } else { "" },
             tested.join(" ")
         )
@@ -360,6 +336,9 @@ mod tests {
         ] {
             assert!(Source::of(format!("<?php {text}").as_bytes()).has_code, "{text}");
         }
-        assert_eq!(Source::of(b"<?php get_declared_classes();").lists, Some(LISTS[0]));
+        assert_eq!(
+            Source::of(b"<?php get_declared_classes();").lists,
+            Some("get_declared_classes")
+        );
     }
 }

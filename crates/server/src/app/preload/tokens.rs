@@ -6,14 +6,16 @@
 
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(in crate::app) enum Token<'a> {
     /// A keyword or name, with its backslashes.
     Name(&'a [u8]),
     Variable,
     /// A string without variables in it, unescaped.
     Text(Vec<u8>),
-    /// A string with variables, a command in backticks, or a number.
+    /// A number.
     Value,
+    /// A string with variables, or a command in backticks, as it is in the source. A heredoc is one, too.
+    Template(&'a [u8]),
     /// Text outside of `<?php ?>`.
     Html,
     /// `?>`, which ends a statement.
@@ -23,7 +25,7 @@ pub(super) enum Token<'a> {
 }
 
 /// Returns the tokens of a file.
-pub(super) fn tokens(source: &[u8]) -> Vec<Token<'_>> {
+pub(in crate::app) fn tokens(source: &[u8]) -> Vec<Token<'_>> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::new() };
     lexer.html();
     while lexer.at < source.len() {
@@ -158,6 +160,7 @@ impl<'a> Lexer<'a> {
 
     /// Reads to the end of a string in double quotes or backticks. Expressions in it may have strings of their own.
     fn interpolated(&mut self, end: u8) {
+        let begin = self.at - 1;
         let mut text = Vec::new();
         let mut is_plain = end == b'"';
         while self.at < self.source.len() {
@@ -177,7 +180,8 @@ impl<'a> Lexer<'a> {
                 _ => text.push(byte),
             }
         }
-        self.tokens.push(if is_plain { Token::Text(text) } else { Token::Value });
+        let source = self.source.get(begin..self.at).unwrap_or_default();
+        self.tokens.push(if is_plain { Token::Text(text) } else { Token::Template(source) });
     }
 
     /// Reads an expression in a string to its closing bracket.
@@ -200,6 +204,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn heredoc(&mut self) {
+        let begin = self.at;
         self.at += 3;
         self.take_while(|byte| byte == b' ' || byte == b'\t');
         let quote = self.peek(0);
@@ -223,7 +228,8 @@ impl<'a> Lexer<'a> {
             }
             self.skip_past(b"\n");
         }
-        self.tokens.push(Token::Value);
+        let source = self.source.get(begin..self.at).unwrap_or_default();
+        self.tokens.push(Token::Template(source));
     }
 }
 
@@ -237,7 +243,7 @@ mod tests {
             Token::Name(name) => String::from_utf8_lossy(name).into_owned(),
             Token::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
             Token::Variable => "$".into(),
-            Token::Value => "0".into(),
+            Token::Value | Token::Template(_) => "0".into(),
             Token::Html => "html".into(),
             Token::End => "end".into(),
             Token::Char(byte) => char::from(*byte).to_string(),

@@ -74,6 +74,26 @@ fn a_stored_answer_needs_no_php_and_is_purged_from_php() {
 }
 
 #[test]
+fn php_purges_any_number_of_tags_at_once() {
+    let script = "<?php $many = fn ($count, $tag) => array_map(fn ($n) => $tag . $n, range(1, $count));\n\
+        $tags = match ($_GET['of']) {\n\
+            'many' => [...$many(5000, 'product-'), 'news'],\n\
+            'long' => [...$many(700, str_repeat('a', 2000)), 'news'],\n\
+            'longest' => [str_repeat('a', 2000000), 'news', str_repeat('b', 1048569), str_repeat('c', 1048568)],\n\
+        };\n\
+        var_dump(hearth_purge(...$tags));";
+    let site = site().with_file("public/many.php", script);
+    let hearth = serve(&site, "request");
+    for (run, of) in ["many", "long", "longest"].iter().enumerate() {
+        for _ in 0..2 {
+            assert_eq!(text(&hearth, "/page.php"), format!("run {}", run + 1));
+        }
+        assert_eq!(text(&hearth, &format!("/many.php?of={of}")), "bool(true)\n", "{of}");
+    }
+    assert_eq!(text(&hearth, "/page.php"), "run 4");
+}
+
+#[test]
 fn operators_purge_with_the_token_and_see_the_figures() {
     let site = site();
     let hearth = serve(&site, "request");

@@ -1,15 +1,18 @@
 //! Learned preloading (`php.preload`): which files are preloaded, that answers stay the same, and where it switches itself off.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
-/// A front controller with an autoloader, which says what a request finds declared before it has loaded anything.
-const INDEX: &str = "<?php $early = array_map(fn ($name) => (int) (class_exists($name, false) || function_exists($name)), explode(',', $_GET['early'] ?? ''));\n\
-    spl_autoload_register(function ($name) { $file = __DIR__ . \"/../src/$name.php\"; if (is_file($file)) { require $file; } });\n\
+/// Returns for each name of a comma-separated list whether a request finds it declared before it has loaded anything. In a form that
+/// Hearth does not read.
+const EARLY: &str = "$early = array_map(function ($name) { try { new ReflectionClass($name); return 1; } \
+    catch (ReflectionException) { return (int) is_callable($name); } }, explode(',', $_GET['early'] ?? ''));\n";
+/// A front controller with Composer's autoloader.
+const INDEX: &str = "<?php /* early */ require __DIR__ . '/../vendor/autoload.php';\n\
     require_once __DIR__ . '/../src/functions.php';\n\
     foreach (explode(',', $_GET['load'] ?? '') as $file) { if ($file !== '') { require_once __DIR__ . \"/../src/$file.php\"; } }\n\
     header('X-Early: ' . implode($early));\n\
@@ -17,13 +20,27 @@ const INDEX: &str = "<?php $early = array_map(fn ($name) => (int) (class_exists(
 
 fn site() -> Site {
     Site::empty()
-        .with_file("public/index.php", INDEX)
+        .with_file("composer.json", r#"{"name": "hearth/site", "autoload": {"classmap": ["src/"]}}"#)
+        .with_file("public/index.php", &INDEX.replace("/* early */", EARLY))
         .with_file("src/functions.php", "<?php const LOADED = 'constants'; function greeting() { static $n = 0; return 'hello' . ++$n; }")
         .with_file("src/Base.php", "<?php abstract class Base { public static $count = 0; function name() { return static::class . ++self::$count; } }")
         .with_file("src/Child.php", "<?php class Child extends Base {}")
 }
 
+/// Has Composer write its autoloader.
+fn install(site: &Site) {
+    let mut composer = Command::new("composer");
+    composer.args(["dump-autoload", "--quiet", "--no-interaction"]).current_dir(site.path());
+    let status = composer.env("COMPOSER_ALLOW_SUPERUSER", "1").status();
+    assert!(status.expect("composer is missing: `scripts/setup test`").success());
+}
+
 fn serve(site: &Site) -> Serve {
+    install(site);
+    learned(site)
+}
+
+fn learned(site: &Site) -> Serve {
     Serve::new(site.path()).model("request").workers(1).set("HEARTH_PHP_PRELOAD", "learned")
 }
 
@@ -131,17 +148,82 @@ fn a_file_whose_early_declaration_could_be_told_is_not_preloaded() {
     }
 }
 
+/// Pages whose answers tell whether a file of another page is declared early.
+const PAGES: &[(&str, &str)] = &[
+    ("prices", "VAT 19 %"),
+    ("clock", "ok"),
+    ("year", "now"),
+    ("log", "Logger"),
+    ("cart", "__PHP_Incomplete_Class"),
+    ("conf", "1"),
+    ("constant", "no Conf"),
+    ("module", "ok"),
+    ("hooks", "none"),
+];
+
+#[test]
+fn pages_that_no_warm_up_asks_for_answer_the_same_after_a_reload() {
+    let index = "<?php\n\
+        spl_autoload_register(function ($class) {\n\
+            $file = __DIR__ . \"/../classes/$class.php\";\n\
+            if (is_file($file)) {\n\
+                require $file;\n\
+                if (method_exists($class, '_init')) { $class::_init(); }\n\
+            }\n\
+        });\n\
+        $lib = __DIR__ . '/../lib';\n\
+        require \"$lib/start.php\";\n\
+        switch ($_GET['page'] ?? '') {\n\
+        case 'prices': echo Prices::show(); break;\n\
+        case 'clock': require \"$lib/clock.php\"; echo 'ok'; break;\n\
+        case 'year': require \"$lib/year.php\"; break;\n\
+        case 'log': require \"$lib/Logger.php\"; echo get_class(new Logger); break;\n\
+        case 'cart': echo get_class(unserialize('O:6:\"Logger\":0:{}')); break;\n\
+        case 'conf': require \"$lib/Conf.php\"; echo Conf::A; break;\n\
+        case 'constant': echo defined('Conf::A') ? 'Conf' : 'no Conf'; break;\n\
+        case 'module': require \"$lib/module.php\"; echo 'ok'; break;\n\
+        case 'hooks': $module = 'a'; echo /* hook */ ? 'hook' : 'none'; break;\n\
+        default: echo start();\n\
+        }";
+    for (hook, files) in
+        [("is_callable([$module, 'hook'])", 2), ("function_exists(\"{$module}_hook\")", 0)]
+    {
+        let site = Site::empty()
+            .with_file("public/index.php", &index.replace("/* hook */", hook))
+            .with_file("classes/Prices.php", "<?php class Prices { private static $vat = 0; static function _init() { self::$vat = 19; } static function show() { return 'VAT ' . self::$vat . ' %'; } }")
+            .with_file("lib/clock.php", "<?php namespace App; function date($format) { return 'frozen'; }")
+            .with_file("lib/year.php", "<?php namespace App; echo date('Y') === \\date('Y') ? 'now' : 'frozen';")
+            .with_file("lib/Logger.php", "<?php class Logger {}")
+            .with_file("lib/Conf.php", "<?php class Conf { const A = 1; }")
+            .with_file("lib/module.php", "<?php function a_hook() {}")
+            .with_file("lib/start.php", "<?php function start() { return 'home'; }");
+        let hearth = learned(&site).ini("opcache.file_update_protection", "0").start();
+        for _ in 0..2 {
+            for (page, expected) in PAGES {
+                assert_eq!(
+                    hearth.get(&format!("/?page={page}")).text(),
+                    *expected,
+                    "{page}, {hook}"
+                );
+            }
+            assert!(reload(&site).status.success());
+        }
+        assert_eq!(preloaded(&hearth)["files"], files, "{}", preloaded(&hearth));
+        assert_eq!(hearth.get("/").text(), "home");
+    }
+}
+
 #[test]
 fn it_switches_itself_off_where_answers_change() {
     // No text in the code names what is asked for.
-    let guard = "<?php $name = strrev('dlihC'); if (class_exists($name, false)) { echo 'early '; }";
-    let index = INDEX.replace("<?php ", &format!("{guard} "));
+    let guard = "$name = strrev('gniteerg'); if (is_callable($name)) { echo 'early '; }";
+    let index = INDEX.replace("/* early */", &format!("{EARLY} {guard}"));
     let site = site().with_file("public/index.php", &index);
     let hearth = serve(&site).start();
     let report = preloaded(&hearth);
     let why = report["off"].as_str().unwrap();
     assert!(why.starts_with("it changes the answer to GET /: "), "{report}");
-    assert_eq!(early(&hearth, "Child,Base"), "00");
+    assert_eq!(early(&hearth, "Child,greeting"), "00");
     assert_eq!(hearth.log_line("`php.preload` is off: ")["level"], "WARN");
     assert!(
         hearth.admin("/metrics").text().contains("hearth_preload_off{application=\"main\"} 1\n")
@@ -173,13 +255,14 @@ fn it_is_off_where_it_cannot_work_and_says_why() {
 #[test]
 fn check_says_what_would_be_preloaded() {
     let check = |site: &Site, arguments: &[&str]| {
+        install(site);
         let mut check = command();
         check.arg("check").arg(site.path()).args(["--model", "request", "--listen", "127.0.0.1:0"]);
         let output = check.args(arguments).env("HEARTH_PHP_PRELOAD", "learned").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let text = check(&site().with_file("src/guard.php", "<?php class_exists('Child');"), &[]);
-    assert!(text.contains("2 of 4 included files are preloaded"), "{text}");
+    assert!(text.contains("2 of 8 included files are preloaded"), "{text}");
     assert!(
         text.contains("not preloaded: 1, code asks whether its declarations exist ("),
         "{text}"

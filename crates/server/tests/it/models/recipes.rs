@@ -232,20 +232,13 @@ fn wordpress_runs_as_request_and_answers_as_under_php_fpm() {
     visit_blog(&hearth, &peer);
     drop(hearth);
     let hearth = Serve::new(site.path()).workers(1).set("HEARTH_PHP_PRELOAD", "learned").start();
-    let preloads = |hearth: &Hearth| {
-        let preload = &hearth.status()["applications"][0]["preload"];
-        assert_eq!(preload["off"], serde_json::Value::Null, "{preload}");
-        preload["files"].as_u64().unwrap()
-    };
-    let files = preloads(&hearth);
-    assert!(files > 100, "{files} files of the front page");
-    visit_blog(&hearth, &peer);
-    assert!(command().arg("reload").arg(site.path()).output().unwrap().status.success());
-    assert!(preloads(&hearth) > files, "those of the administration, too");
-    // It has a function of its own for each of many that the rest of WordPress declares.
-    let [scripts, ..] =
-        Visitors::of(&hearth, &peer).get("/wp-admin/load-scripts.php?c=0&load=jquery-core");
-    assert!(scripts.contains("jQuery"));
+    let preload = &hearth.status()["applications"][0]["preload"];
+    // It asks for functions by names that it puts together, and has several autoloaders.
+    let off = preload["off"].as_str().unwrap_or_default();
+    assert!(
+        off.starts_with("none of ") && off.ends_with("can be preloaded unnoticed"),
+        "{preload}"
+    );
     visit_blog(&hearth, &peer);
 }
 
