@@ -21,14 +21,14 @@
 #include <zend_virtual_cwd.h>
 
 #include "sapi/boot/learned_calls.h"
+#include "sapi/boot/learned_classes.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
 
 enum { PATIENCE_S = 10 };
 
 static int report_fd;
-static uint32_t boot_classes;  /* entries of the class table that the boot has used */
-static uint32_t boot_patterns; /* of the cache of regular expressions */
+static uint32_t boot_patterns; /* regular expressions in the cache that are the boot's */
 
 /* What the fork reports: this, then `len` bytes, which may be any. */
 struct learned {
@@ -95,20 +95,12 @@ static void report_calls(void) {
     }
 }
 
+static bool report_class(const char *bytes, size_t len) {
+    return report((struct learned){CLASS, (uint32_t)len}, bytes);
+}
+
 void rehearsal_end(void) {
-    /* in the order of their declaration: parents come before their children */
-    for (uint32_t i = boot_classes; i < CG(class_table)->nNumUsed; i++) {
-        const Bucket *entry = &CG(class_table)->arData[i];
-        if (Z_TYPE(entry->val) != IS_PTR || entry->key == NULL || ZSTR_VAL(entry->key)[0] == '\0') {
-            continue; /* an alias, a class without a name, or one that is only prepared */
-        }
-        const zend_class_entry *class = Z_PTR(entry->val);
-        if (class->type == ZEND_USER_CLASS && (class->ce_flags & ZEND_ACC_ANON_CLASS) == 0 &&
-            !report(
-                (struct learned){CLASS, (uint32_t)ZSTR_LEN(class->name)}, ZSTR_VAL(class->name))) {
-            break;
-        }
-    }
+    learned_classes_report(report_class);
     report_patterns();
     report_real_paths();
     report_calls();
@@ -141,7 +133,7 @@ static void learn(struct learned item, const char *bytes) {
     char path[MAXPATHLEN];
     switch (item.kind) {
     case CLASS:
-        zend_lookup_class(text);
+        learned_classes_take(bytes, item.len);
         break;
     case PATTERN:
         pcre_get_compiled_regex_cache(text);
@@ -159,7 +151,7 @@ static void learn(struct learned item, const char *bytes) {
     zend_string_release(text);
 }
 
-static void learn_all(const char *report, size_t len) {
+static void learn_each(const char *report, size_t len) {
     const char *end = report + len;
     struct learned item;
     while ((size_t)(end - report) >= sizeof item) {
@@ -173,12 +165,24 @@ static void learn_all(const char *report, size_t len) {
     }
 }
 
+static void learn_all(const char *report, size_t len) {
+    /* a warning would call code of the application */
+    zval handler;
+    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+    ZVAL_UNDEF(&EG(user_error_handler));
+    int reporting = EG(error_reporting);
+    EG(error_reporting) = 0;
+    learn_each(report, len);
+    EG(error_reporting) = reporting;
+    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+}
+
 bool rehearsal_begin(void) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return false;
     }
-    boot_classes = CG(class_table)->nNumUsed;
+    learned_classes_begin();
     boot_patterns = PCRE_G(pcre_cache).nNumUsed;
     fflush(NULL);
     pid_t zygote = getpid();
@@ -193,6 +197,7 @@ bool rehearsal_begin(void) {
         randomness_forget();
         randomness_renew();
         learned_calls_watch();
+        learned_classes_watch();
         return true;
     }
     close(ends[1]);

@@ -8,6 +8,8 @@
 
 #include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/included_files.h"
+#include "sapi/boot/learned_classes.h"
+#include "sapi/boot/learned_loaders.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/boot/rehearsal.h"
 #include "sapi/boot/worker.h"
@@ -36,6 +38,7 @@ static bool rehearses;      /* this is the throwaway fork that serves them */
 static bool waits_shortly;  /* for databases that warm-ups connect to */
 
 void boot_ahead_begin(const struct worker_run *run) {
+    learned_loaders_watch();
     unsigned count = run->options->warm_up;
     if (count > 0) {
         channel_open(SERVER);
@@ -98,6 +101,7 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
 
 /* Runs in the zygote: forks workers from here. Returns in a worker. */
 static void fork_workers(const struct worker_run *run) {
+    learned_classes_prepare();
     databases_leave();
     boot_descriptors_report();
     if (run->options->report_files) {

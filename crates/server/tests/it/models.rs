@@ -9,6 +9,7 @@ mod fallback;
 mod foreign;
 mod foreign_limits;
 mod kernels;
+mod learned_classes;
 mod mediawiki;
 mod memory;
 mod out_of_memory;
