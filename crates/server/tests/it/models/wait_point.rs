@@ -170,6 +170,28 @@ fn the_boot_sees_a_plain_get_request_and_each_request_its_own() {
 }
 
 #[test]
+fn what_the_boot_adds_to_server_is_there_in_each_request() {
+    const LOADS: &str = "<?php $_SERVER['DSN'] = 'of .env'; $_SERVER['MODE'] = 'changed'; $_SERVER['LIST'] = [1, new ArrayObject]; $_SERVER[7] = 'seven'; $_SERVER['HTTP_X_ADDED'] ??= 'added';\n\
+        hearth_await_request(); $_SERVER['LATE'] ??= $_GET['q'] ?? null; $keys = ['DSN', 'MODE', 'LIST', 7, 'HTTP_X_ADDED', 'LATE', 'REQUEST_URI', 'KEPT', 'HEARTH_WARM_UP'];\n\
+        echo json_encode([array_map(fn ($key) => $_SERVER[$key] ?? null, $keys), filter_input(INPUT_SERVER, 'DSN'), getenv('MODE')]);";
+    let site = Site::empty().with_file("public/index.php", LOADS);
+    let served = |model| {
+        let serve = Serve::new(site.path()).model(model).workers(1);
+        serve.set("MODE", "of the environment").set("KEPT", "as it is").start()
+    };
+    let in_request = served("request");
+    for model in waiting() {
+        println!("model {model}");
+        let requests: [Request; 3] = [
+            ("GET", "/?q=1", &[], b""),
+            ("GET", "/?q=2", &[("X-Added", "by the client")], b""),
+            ("GET", "/", &[], b""),
+        ];
+        compare(&mut served(model).connect(), &mut in_request.connect(), &requests);
+    }
+}
+
+#[test]
 fn the_line_may_stand_at_any_depth() {
     const DEEP: &str = "<?php spl_autoload_register(function ($class) { $GLOBALS['waited'] = hearth_await_request(); eval(\"class $class {}\"); });\n\
         function generates() { try { yield array_map(fn ($one) => new $one, ['Deep']); yield 'second'; } finally { echo 'finally '; } }\n\
