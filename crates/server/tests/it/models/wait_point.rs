@@ -192,6 +192,29 @@ fn what_the_boot_adds_to_server_is_there_in_each_request() {
 }
 
 #[test]
+fn what_the_boot_has_opened_by_objects_retires_no_process() {
+    const OPENS: &str = "<?php $file = new SplFileObject(__FILE__); $temporary = new SplTempFileObject(0); $temporary->fwrite('x'); $folder = new DirectoryIterator(__DIR__);\n\
+        $below = new RecursiveIteratorIterator(new RecursiveDirectoryIterator(__DIR__)); foreach ($below as $one) { break; }\n\
+        $xml = class_exists('XMLReader') ? new XMLReader : null; $xml?->open(__DIR__ . '/a.xml'); $xml?->read();\n\
+        $shared = function_exists('shmop_open') ? shmop_open(0, 'c', 0600, 16) : null; if ($shared) { shmop_delete($shared); shmop_write($shared, 'of the boot', 0); }\n\
+        hearth_await_request(); echo strlen($file->fgets()) > 9, count(iterator_to_array($folder)), $xml?->name, $shared ? shmop_read($shared, 0, 11) : '';\n\
+        if (isset($_GET['q'])) { unset($file, $temporary, $folder, $below, $one, $xml, $shared); echo ' closed'; }";
+    let site =
+        Site::empty().with_file("public/index.php", OPENS).with_file("public/a.xml", "<a><b/></a>");
+    let in_request = serve(&site, "request");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        let requests: [Request; 3] =
+            [("GET", "/", &[], b""), ("GET", "/?q", &[], b""), ("GET", "/", &[], b"")];
+        compare(&mut hearth.connect(), &mut in_request.connect(), &requests);
+        if model == "snapshot" {
+            assert_eq!(hearth.status()["pool"]["retired"], 0);
+        }
+    }
+}
+
+#[test]
 fn the_line_may_stand_at_any_depth() {
     const DEEP: &str = "<?php spl_autoload_register(function ($class) { $GLOBALS['waited'] = hearth_await_request(); eval(\"class $class {}\"); });\n\
         function generates() { try { yield array_map(fn ($one) => new $one, ['Deep']); yield 'second'; } finally { echo 'finally '; } }\n\
