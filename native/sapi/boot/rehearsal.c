@@ -20,6 +20,7 @@
 #include <zend_smart_str.h>
 #include <zend_virtual_cwd.h>
 
+#include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/learned_calls.h"
 #include "sapi/boot/learned_classes.h"
 #include "sapi/boot/randomness.h"
@@ -194,6 +195,7 @@ bool rehearsal_begin(void) {
         }
         close(ends[0]);
         report_fd = ends[1];
+        boot_descriptors_isolate_files();
         randomness_forget();
         randomness_renew();
         learned_calls_watch();

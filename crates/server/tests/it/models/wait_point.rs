@@ -192,6 +192,22 @@ fn what_the_boot_adds_to_server_is_there_in_each_request() {
 }
 
 #[test]
+fn a_warm_up_moves_no_file_of_the_boot() {
+    const READS: &str = "<?php $file = fopen(__DIR__ . '/a.txt', 'r'); $first = fgets($file); $object = new SplFileObject(__DIR__ . '/a.txt'); $folder = opendir(__DIR__);\n\
+        hearth_await_request(); $names = []; while (($name = readdir($folder)) !== false) { $names[] = $name; } echo count($names), $first, fgets($file), fgets($file), $object->fgets();";
+    let site = Site::empty()
+        .with_file("public/index.php", READS)
+        .with_file("public/a.txt", "one\ntwo\nthree\n");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/").text(), "4one\ntwo\nthree\none\n");
+        }
+    }
+}
+
+#[test]
 fn what_the_boot_has_opened_by_objects_retires_no_process() {
     const OPENS: &str = "<?php $file = new SplFileObject(__FILE__); $temporary = new SplTempFileObject(0); $temporary->fwrite('x'); $folder = new DirectoryIterator(__DIR__);\n\
         $below = new RecursiveIteratorIterator(new RecursiveDirectoryIterator(__DIR__)); foreach ($below as $one) { break; }\n\
