@@ -21,17 +21,6 @@
 #define compat_child_init() ((void)0)
 #endif
 
-/* The function that an opcode calls without a frame, or NULL. */
-#if PHP_VERSION_ID >= 80400
-#include <zend_frameless_function.h>
-#define compat_frameless_function(op)                                                              \
-    ((op)->opcode >= ZEND_FRAMELESS_ICALL_0 && (op)->opcode <= ZEND_FRAMELESS_ICALL_3              \
-            ? ZEND_FLF_FUNC(op)                                                                    \
-            : NULL)
-#else
-#define compat_frameless_function(op) ((void)(op), (zend_function *)NULL)
-#endif
-
 /* In newer releases an exhausted memory limit is a state of the executor in which no PHP function is called. php_request_shutdown() ends it
  * before the shutdown functions (main/main.c). An older library of the same PHP version has no such field; that memory belongs to something
  * else. */

@@ -3,14 +3,13 @@
 
 #include <php.h>
 
-#include "sapi/boot/learned_classes.h"
 #include "sapi/output/log.h"
 #include "wire/frame.h"
 
 void included_files_report(void) {
     size_t count = 0;
-    size_t most = zend_hash_num_elements(&EG(included_files)) + learned_classes_count();
-    struct frame_text *files = safe_emalloc(most + 1, sizeof *files, 0);
+    struct frame_text *files =
+        safe_emalloc(zend_hash_num_elements(&EG(included_files)) + 1, sizeof *files, 0);
     zend_string *path;
     ZEND_HASH_FOREACH_STR_KEY(&EG(included_files), path) {
         if (path != NULL && ZSTR_LEN(path) > 0 && ZSTR_VAL(path)[0] == '/') {
@@ -18,10 +17,6 @@ void included_files_report(void) {
         }
     }
     ZEND_HASH_FOREACH_END();
-    for (size_t i = 0; i < learned_classes_count(); i++) {
-        path = learned_classes_file(i);
-        files[count++] = (struct frame_text){.at = ZSTR_VAL(path), .len = ZSTR_LEN(path)};
-    }
     struct frame_buffer frame = {0};
     frame_write_files(&frame, files, count);
     log_frame(&frame);

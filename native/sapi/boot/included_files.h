@@ -2,7 +2,7 @@
 #ifndef HEARTH_SAPI_BOOT_INCLUDED_FILES_H
 #define HEARTH_SAPI_BOOT_INCLUDED_FILES_H
 
-/* Sends the paths of the files that PHP has included so far, and those of learned classes, in one FILES frame. Streams and archives are left out. */
+/* Sends the paths of the files that PHP has included so far, in one FILES frame. Streams and archives are left out. */
 void included_files_report(void);
 
 #endif

@@ -22,13 +22,14 @@
 
 #include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/learned_calls.h"
-#include "sapi/boot/learned_classes.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
 
 enum { PATIENCE_S = 10 };
 
 static int report_fd;
+static bool learns_classes;
+static uint32_t boot_classes;  /* entries of the class table that the boot has used */
 static uint32_t boot_patterns; /* regular expressions in the cache that are the boot's */
 
 /* What the fork reports: this, then `len` bytes, which may be any. */
@@ -96,12 +97,26 @@ static void report_calls(void) {
     }
 }
 
-static bool report_class(const char *bytes, size_t len) {
-    return report((struct learned){CLASS, (uint32_t)len}, bytes);
+/* In the order of their declaration: parents come before their children. */
+static void report_classes(void) {
+    for (uint32_t i = boot_classes; i < CG(class_table)->nNumUsed; i++) {
+        const Bucket *entry = &CG(class_table)->arData[i];
+        if (Z_TYPE(entry->val) != IS_PTR || entry->key == NULL || ZSTR_VAL(entry->key)[0] == '\0') {
+            continue; /* an alias, a class without a name, or one that is only prepared */
+        }
+        const zend_class_entry *class = Z_PTR(entry->val);
+        if (class->type == ZEND_USER_CLASS && (class->ce_flags & ZEND_ACC_ANON_CLASS) == 0 &&
+            !report(
+                (struct learned){CLASS, (uint32_t)ZSTR_LEN(class->name)}, ZSTR_VAL(class->name))) {
+            break;
+        }
+    }
 }
 
 void rehearsal_end(void) {
-    learned_classes_report(report_class);
+    if (learns_classes) {
+        report_classes();
+    }
     report_patterns();
     report_real_paths();
     report_calls();
@@ -134,7 +149,7 @@ static void learn(struct learned item, const char *bytes) {
     char path[MAXPATHLEN];
     switch (item.kind) {
     case CLASS:
-        learned_classes_take(bytes, item.len);
+        zend_lookup_class(text);
         break;
     case PATTERN:
         pcre_get_compiled_regex_cache(text);
@@ -178,12 +193,13 @@ static void learn_all(const char *report, size_t len) {
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
 }
 
-bool rehearsal_begin(void) {
+bool rehearsal_begin(bool classes) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return false;
     }
-    learned_classes_begin();
+    learns_classes = classes;
+    boot_classes = CG(class_table)->nNumUsed;
     boot_patterns = PCRE_G(pcre_cache).nNumUsed;
     fflush(NULL);
     pid_t zygote = getpid();
@@ -199,7 +215,6 @@ bool rehearsal_begin(void) {
         randomness_forget();
         randomness_renew();
         learned_calls_watch();
-        learned_classes_watch();
         return true;
     }
     close(ends[1]);

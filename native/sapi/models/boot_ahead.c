@@ -8,8 +8,6 @@
 
 #include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/included_files.h"
-#include "sapi/boot/learned_classes.h"
-#include "sapi/boot/learned_loaders.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/boot/rehearsal.h"
 #include "sapi/boot/worker.h"
@@ -38,7 +36,6 @@ static bool rehearses;      /* this is the throwaway fork that serves them */
 static bool waits_shortly;  /* for databases that warm-ups connect to */
 
 void boot_ahead_begin(const struct worker_run *run) {
-    learned_loaders_watch();
     unsigned count = run->options->warm_up;
     if (count > 0) {
         channel_open(SERVER);
@@ -101,7 +98,6 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
 
 /* Runs in the zygote: forks workers from here. Returns in a worker. */
 static void fork_workers(const struct worker_run *run) {
-    learned_classes_prepare();
     databases_leave();
     boot_descriptors_report();
     if (run->options->report_files) {
@@ -273,7 +269,7 @@ static void wait_for_no_silent_server(void) {
 static bool has_warm_up(const struct options *options) {
     if (options->rehearse && warm_ups.left > 0 && !rehearses) {
         databases_guard_open(); /* workers get the rehearsal's results */
-        rehearses = rehearsal_begin();
+        rehearses = rehearsal_begin(true);
         if (rehearses) {
             databases_open(false);
         }
@@ -284,10 +280,10 @@ static bool has_warm_up(const struct options *options) {
 }
 
 /* An entry script ends with its request, so each warm-up has a temporary fork of its own. True: this is one, with its warm-up received. */
-static bool becomes_rehearsal(void) {
+static bool becomes_rehearsal(bool learns_classes) {
     for (unsigned i = 0; i < warm_ups.count; i++) {
         databases_guard_open(); /* workers get the rehearsal's results */
-        rehearses = rehearsal_begin();
+        rehearses = rehearsal_begin(learns_classes);
         if (!rehearses) {
             continue;
         }
@@ -306,7 +302,7 @@ static bool becomes_rehearsal(void) {
 
 bool boot_ahead_await(struct worker_run *run) {
     await_settle_boot();
-    if (becomes_rehearsal()) {
+    if (becomes_rehearsal(run->options->learn_classes)) {
         if (!await_begin_request()) {
             end_rehearsal();
         }

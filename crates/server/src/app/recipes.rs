@@ -2,6 +2,8 @@
 //!
 //! Invariants
 //! - A file is named only if nothing before its end reads the request: no cookie, host, header or parameter.
+//! - Such an application's autoloaders find a class by its name alone, and its class files do nothing but declare: a warm-up's classes are loaded
+//!   before the first request.
 //! - Only file names and the text of configuration files are read; no code of the application is run.
 
 use std::path::{Path, PathBuf};

@@ -9,7 +9,6 @@ mod fallback;
 mod foreign;
 mod foreign_limits;
 mod kernels;
-mod learned_classes;
 mod mediawiki;
 mod memory;
 mod out_of_memory;
@@ -22,6 +21,7 @@ mod slow;
 mod steady;
 mod tt_rss;
 mod wait_point;
+mod warm_up_classes;
 mod worker_scripts;
 
 use std::process::Command;

@@ -1,10 +1,8 @@
-//! Classes that a warm-up has loaded are ready in requests, and no request can tell.
+//! What a warm-up has loaded behind a wait point is loaded again by each request: no answer shows that there was one.
 
-use std::fs;
+use testkit::Client;
 
-use testkit::{Client, eventually};
-
-use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
+use crate::hearth::{Hearth, Serve, Site, of_tier};
 
 /// The models whose processes learn by a warm-up.
 fn learning() -> impl Iterator<Item = &'static str> {
@@ -141,7 +139,7 @@ fn no_request_can_tell_what_a_warm_up_has_loaded() {
 
 /// The classes, and all that lists them, at each moment.
 #[test]
-fn learned_classes_are_there_from_the_moment_on_at_which_they_are_asked_for() {
+fn classes_are_there_from_the_moment_on_at_which_a_request_asks_for_them() {
     let index = [
         BY_NAME,
         "set_error_handler(function ($number, $message) { echo \"error: $message\\n\"; return true; });",
@@ -183,77 +181,4 @@ fn learned_classes_are_there_from_the_moment_on_at_which_they_are_asked_for() {
     let requests =
         ["/", "/?q=prepended", "/?q=before", "/?q=another", "/?q=case", "/?q=once", "/?q=twice"];
     compare("lists", &files, &requests.map(|target| (target, "")));
-}
-
-/// A class that a warm-up could load only because it had included another file before: the engine ends a process that links it without.
-#[test]
-fn a_class_that_cannot_be_declared_ahead_keeps_no_other_from_it() {
-    let index = [
-        BY_NAME,
-        WAIT,
-        "if (isset($_GET['q'])) { exit(class_exists('Kept') ? 'kept' : 'lost'); }\n\
-         require __DIR__ . '/all.php'; class_exists('Kept'); echo get_class((new Narrow)->made());",
-    ]
-    .concat();
-    for model in learning() {
-        println!("model {model}");
-        let site = site(&[
-            ("index.php", &*index),
-            ("all.php", "class Made {} class MadeHere extends Made {}"),
-            ("lib/Wide.php", "class Wide { function made(): Made { return new Made; } }"),
-            (
-                "lib/Narrow.php",
-                "class Narrow extends Wide { function made(): MadeHere { return new MadeHere; } }",
-            ),
-            ("lib/Kept.php", "class Kept {}"),
-        ]);
-        let hearth = serve(&site, model);
-        assert_eq!(hearth.get("/").text(), "MadeHere");
-        fs::remove_file(site.path().join("public/lib/Kept.php")).unwrap();
-        assert_eq!(hearth.get("/?q").text(), "kept", "it was learned: its file is not needed");
-    }
-}
-
-/// Composer's loader finds files by what its properties hold.
-#[test]
-fn classes_of_composer_are_learned_as_long_as_its_state_is_that_of_the_boot() {
-    const LOADER: &str = "namespace Composer\\Autoload; class ClassLoader { private $fallbackDirsPsr4 = []; private $classMap = []; private $missingClasses = []; private $useIncludePath = false; private $apcuPrefix;\n\
-        function add(array $dirs, $first) { $this->fallbackDirsPsr4 = $first ? array_merge($dirs, $this->fallbackDirsPsr4) : array_merge($this->fallbackDirsPsr4, $dirs); }\n\
-        function loadClass($class) { if ($file = $this->findFile($class)) { (static function ($file) { include $file; })($file); return true; } return null; }\n\
-        function findFile($class) { foreach ($this->fallbackDirsPsr4 as $dir) { if (file_exists($file = \"$dir/$class.php\")) { return $file; } } $this->missingClasses[$class] = true; return false; } }";
-    let index = "require __DIR__ . '/ClassLoader.php'; $loader = new Composer\\Autoload\\ClassLoader; $loader->add([__DIR__ . '/lib'], false); spl_autoload_register([$loader, 'loadClass']);\n\
-        hearth_await_request(); class_exists('Missing'); if (isset($_GET['q'])) { $loader->add([__DIR__ . '/' . $_GET['q']], true); } echo class_exists('Theme') ? Theme::NAME : 'none';";
-    for model in learning() {
-        println!("model {model}");
-        let site = site(&[
-            ("index.php", index),
-            ("ClassLoader.php", LOADER),
-            ("lib/Theme.php", "class Theme { const NAME = 'boot'; }"),
-            ("other/Theme.php", "class Theme { const NAME = 'other'; }"),
-        ]);
-        let hearth = serve(&site, model);
-        fs::remove_file(site.path().join("public/lib/Theme.php")).unwrap();
-        for _ in 0..2 {
-            assert_eq!(hearth.get("/").text(), "boot", "it was learned: its file is not needed");
-            assert_eq!(hearth.get("/?q=other").text(), "other");
-            assert_eq!(hearth.get("/?q=nothing").text(), "none", "asked as always");
-        }
-    }
-}
-
-#[test]
-fn an_edit_of_a_learned_class_is_a_reload_where_the_boot_is_watched() {
-    let index = [BY_NAME, WAIT, "echo Theme::NAME;"].concat();
-    for model in learning() {
-        println!("model {model}");
-        let site = site(&[
-            ("index.php", &*index),
-            ("lib/Theme.php", "class Theme { const NAME = 'first'; }"),
-        ]);
-        let serve = Serve::new(site.path()).model(model).workers(1);
-        let hearth = serve.set("HEARTH_PHP_WATCH", "boot").start();
-        assert_eq!(hearth.get("/").text(), "first");
-        site.write("public/lib/Theme.php", "<?php class Theme { const NAME = 'second'; }");
-        eventually("the change is served", LIMIT, || hearth.get("/").text() == "second");
-    }
 }
