@@ -66,6 +66,8 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "a null byte after each\n"
                        "  --warm-up N         fork, snapshot: serves N requests first, without a "
                        "client\n"
+                       "  --learn-classes     with --entry: FILE's autoloaders load what they have "
+                       "loaded, without a request\n"
                        "  --rehearse          those are served by a throwaway fork that tells what "
                        "it loaded\n"
                        "  --report-files      tells the server which files the boot has included\n"
@@ -170,6 +172,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--rehearse") == 0) {
             options->rehearse = true;
+            continue;
+        }
+        if (strcmp(name, "--learn-classes") == 0) {
+            options->learn_classes = true;
             continue;
         }
         if (strcmp(name, "--probe-snapshot") == 0) {

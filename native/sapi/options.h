@@ -38,8 +38,9 @@ struct options {
     /* The folder of URLs, if `script` is one of the application's own, which waits by hearth_await_request(). Else NULL. Static. */
     const char *document_root;
     const char
-        *await_after; /* a file: such a script waits when it has included it; or NULL. Static. */
-    bool rehearse;    /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
+        *await_after;   /* a file: such a script waits when it has included it; or NULL. Static. */
+    bool learn_classes; /* of such a script's warm-ups: see rehearsal.h */
+    bool rehearse;      /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 
 /* Exit codes beside 0, and SNAPSHOT_EXIT_RETIRED (75). */

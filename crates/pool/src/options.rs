@@ -113,6 +113,9 @@ pub struct Entry {
     pub document_root: PathBuf,
     /// The file after whose inclusion the script waits; `None` if it calls the function itself.
     pub await_after: Option<PathBuf>,
+    /// Whether the zygote loads the classes that warm-ups have loaded, by the application's autoloaders and without a
+    /// request. Only for applications whose autoloaders and class files are known to do nothing else.
+    pub learn_classes: bool,
     /// How all other scripts of the application run; `None` if this one answers all requests.
     pub others: Option<Others>,
 }

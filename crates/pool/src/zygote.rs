@@ -390,6 +390,9 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
             arguments.push("--await-after".into());
             arguments.push(file.into());
         }
+        if entry.learn_classes {
+            arguments.push("--learn-classes".into());
+        }
     }
     if options.model.boots_in_zygote() && !options.warm_up.is_empty() {
         arguments.push("--warm-up".into());

@@ -142,18 +142,24 @@ static void reopen(int fd) {
     close(own);
 }
 
-static void isolate(int fd) {
+static void isolate_file(int fd) {
     struct stat entry;
-    if (before[fd] || fstat(fd, &entry) != 0) {
-        return;
-    }
-    if (S_ISSOCK(entry.st_mode)) {
-        if (is_conversation(fd)) {
-            socket_cut(fd);
-        }
-    } else if (S_ISREG(entry.st_mode) || S_ISDIR(entry.st_mode)) {
+    if (!before[fd] && fstat(fd, &entry) == 0 &&
+        (S_ISREG(entry.st_mode) || S_ISDIR(entry.st_mode))) {
         reopen(fd);
     }
+}
+
+static void isolate(int fd) {
+    struct stat entry;
+    if (!before[fd] && fstat(fd, &entry) == 0 && S_ISSOCK(entry.st_mode) && is_conversation(fd)) {
+        socket_cut(fd);
+    }
+    isolate_file(fd);
+}
+
+void boot_descriptors_isolate_files(void) {
+    each_descriptor(isolate_file);
 }
 
 void boot_descriptors_isolate(void) {

@@ -18,6 +18,8 @@ void boot_descriptors_mark(void);
 void boot_descriptors_report(void);
 /* Called in a worker after the fork. */
 void boot_descriptors_isolate(void);
+/* Only files and folders: in a process that serves a warm-up and is thrown away. */
+void boot_descriptors_isolate_files(void);
 
 /* Calls `each` for every connection to another process that was opened since the mark: no listener, and no pair of this process's own. */
 void boot_descriptors_each_new(void (*each)(int fd));

@@ -20,6 +20,7 @@
 #include <zend_smart_str.h>
 #include <zend_virtual_cwd.h>
 
+#include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/learned_calls.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
@@ -27,8 +28,9 @@
 enum { PATIENCE_S = 10 };
 
 static int report_fd;
+static bool learns_classes;
 static uint32_t boot_classes;  /* entries of the class table that the boot has used */
-static uint32_t boot_patterns; /* of the cache of regular expressions */
+static uint32_t boot_patterns; /* regular expressions in the cache that are the boot's */
 
 /* What the fork reports: this, then `len` bytes, which may be any. */
 struct learned {
@@ -95,8 +97,8 @@ static void report_calls(void) {
     }
 }
 
-void rehearsal_end(void) {
-    /* in the order of their declaration: parents come before their children */
+/* In the order of their declaration: parents come before their children. */
+static void report_classes(void) {
     for (uint32_t i = boot_classes; i < CG(class_table)->nNumUsed; i++) {
         const Bucket *entry = &CG(class_table)->arData[i];
         if (Z_TYPE(entry->val) != IS_PTR || entry->key == NULL || ZSTR_VAL(entry->key)[0] == '\0') {
@@ -108,6 +110,12 @@ void rehearsal_end(void) {
                 (struct learned){CLASS, (uint32_t)ZSTR_LEN(class->name)}, ZSTR_VAL(class->name))) {
             break;
         }
+    }
+}
+
+void rehearsal_end(void) {
+    if (learns_classes) {
+        report_classes();
     }
     report_patterns();
     report_real_paths();
@@ -159,7 +167,7 @@ static void learn(struct learned item, const char *bytes) {
     zend_string_release(text);
 }
 
-static void learn_all(const char *report, size_t len) {
+static void learn_each(const char *report, size_t len) {
     const char *end = report + len;
     struct learned item;
     while ((size_t)(end - report) >= sizeof item) {
@@ -173,11 +181,24 @@ static void learn_all(const char *report, size_t len) {
     }
 }
 
-bool rehearsal_begin(void) {
+static void learn_all(const char *report, size_t len) {
+    /* a warning would call code of the application */
+    zval handler;
+    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+    ZVAL_UNDEF(&EG(user_error_handler));
+    int reporting = EG(error_reporting);
+    EG(error_reporting) = 0;
+    learn_each(report, len);
+    EG(error_reporting) = reporting;
+    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+}
+
+bool rehearsal_begin(bool classes) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return false;
     }
+    learns_classes = classes;
     boot_classes = CG(class_table)->nNumUsed;
     boot_patterns = PCRE_G(pcre_cache).nNumUsed;
     fflush(NULL);
@@ -190,6 +211,7 @@ bool rehearsal_begin(void) {
         }
         close(ends[0]);
         report_fd = ends[1];
+        boot_descriptors_isolate_files();
         randomness_forget();
         randomness_renew();
         learned_calls_watch();

@@ -14,6 +14,7 @@
 #include "sapi/models/await_after.h"
 #include "sapi/output/boot_output.h"
 #include "sapi/output/response.h"
+#include "sapi/request/kept_variables.h"
 #include "sapi/request/request.h"
 #include "sapi/request/script_request.h"
 #include "sapi/request/variables.h"
@@ -114,6 +115,7 @@ void await_settle_boot(void) {
         remove_session_cookies(); /* each visitor gets one of his own, or has it */
     }
     boot_state_forget_input();
+    kept_variables_remember();
 }
 
 bool await_begin_request(void) {

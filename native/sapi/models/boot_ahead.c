@@ -269,7 +269,7 @@ static void wait_for_no_silent_server(void) {
 static bool has_warm_up(const struct options *options) {
     if (options->rehearse && warm_ups.left > 0 && !rehearses) {
         databases_guard_open(); /* workers get the rehearsal's results */
-        rehearses = rehearsal_begin();
+        rehearses = rehearsal_begin(true);
         if (rehearses) {
             databases_open(false);
         }
@@ -280,10 +280,10 @@ static bool has_warm_up(const struct options *options) {
 }
 
 /* An entry script ends with its request, so each warm-up has a temporary fork of its own. True: this is one, with its warm-up received. */
-static bool becomes_rehearsal(void) {
+static bool becomes_rehearsal(bool learns_classes) {
     for (unsigned i = 0; i < warm_ups.count; i++) {
         databases_guard_open(); /* workers get the rehearsal's results */
-        rehearses = rehearsal_begin();
+        rehearses = rehearsal_begin(learns_classes);
         if (!rehearses) {
             continue;
         }
@@ -302,7 +302,7 @@ static bool becomes_rehearsal(void) {
 
 bool boot_ahead_await(struct worker_run *run) {
     await_settle_boot();
-    if (becomes_rehearsal()) {
+    if (becomes_rehearsal(run->options->learn_classes)) {
         if (!await_begin_request()) {
             end_rehearsal();
         }

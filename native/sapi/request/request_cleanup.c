@@ -2,6 +2,7 @@
 #include "sapi/request/request_cleanup.h"
 
 #include <SAPI.h>
+#include <ext/spl/spl_directory.h>
 #include <php.h>
 #include <rfc1867.h>
 #include <stdlib.h>
@@ -65,9 +66,10 @@ void request_cleanup_mark(void) {
     }
 }
 
-/* Extensions whose objects hold descriptors. */
+/* Extensions whose objects hold descriptors, or a mapping. */
 static const char *const HOLD_DESCRIPTORS[] = {"curl", "ftp", "imap", "ldap", "memcached", "mysqli",
-    "pdo", "pdo_mysql", "pdo_pgsql", "pdo_sqlite", "pgsql", "redis", "sockets", "sqlite3"};
+    "pdo", "pdo_mysql", "pdo_pgsql", "pdo_sqlite", "pgsql", "redis", "shmop", "sockets", "sqlite3",
+    "xmlreader"};
 
 /* The extension that the object's class, or the first one above it that PHP code did not define, belongs to. NULL: none. */
 static const zend_module_entry *extension_of(const zend_object *object) {
@@ -78,7 +80,17 @@ static const zend_module_entry *extension_of(const zend_object *object) {
     return class->type == ZEND_INTERNAL_CLASS ? class->info.internal.module : NULL;
 }
 
+/* SplFileObject and the iterators over folders. The others of SPL hold nothing but memory: that they are destroyed in time may be noticed. */
+static bool is_open_file(const zend_object *object) {
+    return object->ce->destructor == NULL &&
+           (instanceof_function(object->ce, spl_ce_SplFileObject) ||
+               instanceof_function(object->ce, spl_ce_DirectoryIterator));
+}
+
 static bool holds_descriptor(const zend_object *object) {
+    if (is_open_file(object)) {
+        return true;
+    }
     const zend_module_entry *module = extension_of(object);
     for (size_t i = 0; module != NULL && i < sizeof HOLD_DESCRIPTORS / sizeof *HOLD_DESCRIPTORS;
          i++) {
@@ -96,6 +108,10 @@ void request_cleanup_hold(void) {
         if (IS_OBJ_VALID(object) && object->handlers->free_obj != zend_object_std_dtor &&
             holds_descriptor(object)) {
             GC_ADDREF(object);
+            if (is_open_file(object)) {
+                /* else it is closed with all objects: spl_filesystem_object_destroy_object(), ext/spl/spl_directory.c */
+                GC_ADD_FLAGS(object, IS_OBJ_DESTRUCTOR_CALLED);
+            }
         }
     }
     zend_resource *resource;

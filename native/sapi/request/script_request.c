@@ -11,6 +11,7 @@
 #include "sapi/boot/boot_state.h"
 #include "sapi/boot/opcache_guard.h"
 #include "sapi/output/response.h"
+#include "sapi/request/kept_variables.h"
 #include "sapi/sapi_module.h"
 
 /* Puts SG() and the output layer into the state that a request begins with. php_request_startup(), main/main.c */
@@ -94,7 +95,7 @@ void script_request_gather_superglobals(void) {
 }
 
 /* Sets the superglobals from the request. Follows php_hash_environment(), main/php_variables.c, but frees the
- * old arrays first. $_ENV stays as after the boot. */
+ * old arrays first. $_ENV stays as after the boot, and so does what the boot has written into $_SERVER. */
 static void import_superglobals(void) {
     zval env;
     ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
@@ -112,6 +113,7 @@ static void import_superglobals(void) {
     if (global != NULL && zend_hash_exists(&EG(symbol_table), global->name)) {
         global->armed = 0;
     }
+    kept_variables_add();
 }
 
 static void start_output(void) {

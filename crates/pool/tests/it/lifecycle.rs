@@ -215,6 +215,7 @@ async fn a_start_that_is_dropped_ends_every_pool_that_it_has_started() {
     front.entry = Some(Entry {
         document_root: "/srv".into(),
         await_after: None,
+        learn_classes: false,
         others: Some(Others {
             rest: Box::new(front.clone()),
             idle_timeout: Duration::from_secs(10),

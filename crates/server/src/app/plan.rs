@@ -212,6 +212,11 @@ impl Plan {
         (!detect::awaits(script)).then(|| known.clone())
     }
 
+    /// Returns whether the front controller waits after a file that Hearth knows: then its autoloaders are known, too.
+    pub(crate) fn is_booted_by_recipe(&self, settings: &Settings) -> bool {
+        settings.php.await_after.is_none() && self.await_after(settings).is_some()
+    }
+
     /// Returns whether the front controller answers the path, not a script that it names.
     fn answers(&self, path: &PathAndQuery) -> bool {
         let (path, root) = (path.path(), &self.application.document_root);

@@ -3,6 +3,8 @@
 //! Invariants
 //! - A file is named only if nothing before its end reads the request: no cookie, host, header or parameter.
 //! - A configuration that is read before that holds plain settings only: no file, clock or random number decides about a value.
+//! - Such an application's autoloaders find a class by its name alone, and its class files do nothing but declare: a warm-up's classes are loaded
+//!   before the first request.
 //! - Only file names and the text of configuration files are read; no code of the application is run.
 
 mod plain;

@@ -21,6 +21,7 @@ mod slow;
 mod steady;
 mod tt_rss;
 mod wait_point;
+mod warm_up_classes;
 mod worker_scripts;
 
 use std::process::Command;

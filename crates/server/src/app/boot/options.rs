@@ -72,6 +72,7 @@ pub(crate) fn pool_options(
         entry: plan.is_entry().then(|| pool::Entry {
             document_root: plan.application.document_root.clone(),
             await_after: plan.await_after(settings),
+            learn_classes: plan.is_booted_by_recipe(settings),
             others: None,
         }),
         directory: plan.application.folder.clone(),

@@ -170,6 +170,67 @@ fn the_boot_sees_a_plain_get_request_and_each_request_its_own() {
 }
 
 #[test]
+fn what_the_boot_adds_to_server_is_there_in_each_request() {
+    const LOADS: &str = "<?php $_SERVER['DSN'] = 'of .env'; $_SERVER['MODE'] = 'changed'; $_SERVER['LIST'] = [1, new ArrayObject]; $_SERVER[7] = 'seven'; $_SERVER['HTTP_X_ADDED'] ??= 'added';\n\
+        hearth_await_request(); $_SERVER['LATE'] ??= $_GET['q'] ?? null; $keys = ['DSN', 'MODE', 'LIST', 7, 'HTTP_X_ADDED', 'LATE', 'REQUEST_URI', 'KEPT', 'HEARTH_WARM_UP'];\n\
+        echo json_encode([array_map(fn ($key) => $_SERVER[$key] ?? null, $keys), filter_input(INPUT_SERVER, 'DSN'), getenv('MODE')]);";
+    let site = Site::empty().with_file("public/index.php", LOADS);
+    let served = |model| {
+        let serve = Serve::new(site.path()).model(model).workers(1);
+        serve.set("MODE", "of the environment").set("KEPT", "as it is").start()
+    };
+    let in_request = served("request");
+    for model in waiting() {
+        println!("model {model}");
+        let requests: [Request; 3] = [
+            ("GET", "/?q=1", &[], b""),
+            ("GET", "/?q=2", &[("X-Added", "by the client")], b""),
+            ("GET", "/", &[], b""),
+        ];
+        compare(&mut served(model).connect(), &mut in_request.connect(), &requests);
+    }
+}
+
+#[test]
+fn a_warm_up_moves_no_file_of_the_boot() {
+    const READS: &str = "<?php $file = fopen(__DIR__ . '/a.txt', 'r'); $first = fgets($file); $object = new SplFileObject(__DIR__ . '/a.txt'); $folder = opendir(__DIR__);\n\
+        hearth_await_request(); $names = []; while (($name = readdir($folder)) !== false) { $names[] = $name; } echo count($names), $first, fgets($file), fgets($file), $object->fgets();";
+    let site = Site::empty()
+        .with_file("public/index.php", READS)
+        .with_file("public/a.txt", "one\ntwo\nthree\n");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/").text(), "4one\ntwo\nthree\none\n");
+        }
+    }
+}
+
+#[test]
+fn what_the_boot_has_opened_by_objects_retires_no_process() {
+    const OPENS: &str = "<?php $file = new SplFileObject(__FILE__); $temporary = new SplTempFileObject(0); $temporary->fwrite('x'); $folder = new DirectoryIterator(__DIR__);\n\
+        $below = new RecursiveIteratorIterator(new RecursiveDirectoryIterator(__DIR__)); foreach ($below as $one) { break; }\n\
+        $xml = class_exists('XMLReader') ? new XMLReader : null; $xml?->open(__DIR__ . '/a.xml'); $xml?->read();\n\
+        $shared = function_exists('shmop_open') ? shmop_open(0, 'c', 0600, 16) : null; if ($shared) { shmop_delete($shared); shmop_write($shared, 'of the boot', 0); }\n\
+        hearth_await_request(); echo strlen($file->fgets()) > 9, count(iterator_to_array($folder)), $xml?->name, $shared ? shmop_read($shared, 0, 11) : '';\n\
+        if (isset($_GET['q'])) { unset($file, $temporary, $folder, $below, $one, $xml, $shared); echo ' closed'; }";
+    let site =
+        Site::empty().with_file("public/index.php", OPENS).with_file("public/a.xml", "<a><b/></a>");
+    let in_request = serve(&site, "request");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        let requests: [Request; 3] =
+            [("GET", "/", &[], b""), ("GET", "/?q", &[], b""), ("GET", "/", &[], b"")];
+        compare(&mut hearth.connect(), &mut in_request.connect(), &requests);
+        if model == "snapshot" {
+            assert_eq!(hearth.status()["pool"]["retired"], 0);
+        }
+    }
+}
+
+#[test]
 fn the_line_may_stand_at_any_depth() {
     const DEEP: &str = "<?php spl_autoload_register(function ($class) { $GLOBALS['waited'] = hearth_await_request(); eval(\"class $class {}\"); });\n\
         function generates() { try { yield array_map(fn ($one) => new $one, ['Deep']); yield 'second'; } finally { echo 'finally '; } }\n\
@@ -315,11 +376,11 @@ fn what_a_warm_up_learns_is_in_every_request() {
         let hearth = serve.set("HEARTH_PHP_WARM_UP", "/first, /second").start();
         assert_eq!(
             log(),
-            "/first\nLearned\nLearned\n/second\n",
-            "by a request, and by the process that clients' come from"
+            "/first\nLearned\n/second\nLearned\n",
+            "by the warm-ups, and not by the process that clients' come from"
         );
         for _ in 0..2 {
-            assert_eq!(hearth.get("/").json(), serde_json::json!([true, true, false]));
+            assert_eq!(hearth.get("/").json(), serde_json::json!([false, true, false]));
         }
     }
 }
