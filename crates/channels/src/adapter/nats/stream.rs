@@ -133,7 +133,9 @@ fn bounds(options: &LogOptions) -> [(&'static str, u128); 3] {
 /// Returns the settings of a stream with other bounds; `None` if it has these.
 fn with_bounds(config: Raw<'_>, options: &LogOptions) -> Option<String> {
     let bounds = bounds(options);
-    if bounds.iter().all(|(name, value)| number_at(config, &[*name]).map(u128::from) == Some(*value))
+    if bounds
+        .iter()
+        .all(|(name, value)| number_at(config, &[*name]).map(u128::from) == Some(*value))
     {
         return None;
     }
