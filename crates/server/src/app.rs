@@ -13,4 +13,5 @@ pub(crate) mod recipes;
 pub(crate) mod release;
 pub(crate) mod runners;
 pub(crate) mod target;
+mod tokens;
 pub(crate) mod user;

@@ -280,12 +280,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         }
     }
 
-    /// Reads what is there of a client that the server leaves.
+    /// Reads what is there of a client that the server leaves, as long as earlier messages are handled.
     async fn read_last(&mut self) {
         while self.to_read > 0 && self.input.is_empty() && self.takes_messages() {
             tokio::task::consume_budget().await;
-            let came = read_now(&mut self.reader, &mut self.input).await;
-            self.to_read = if came == 0 { 0 } else { self.to_read.saturating_sub(came) };
+            match read_now(&mut self.reader, &mut self.input).await {
+                0 => break,
+                came => self.to_read = self.to_read.saturating_sub(came),
+            }
             self.decode();
         }
     }

@@ -10,6 +10,5 @@ mod compare;
 mod composer;
 mod learn;
 mod source;
-pub(in crate::app) mod tokens;
 
 pub(crate) use self::learn::{Learned, Listing, learn, obstacle};

@@ -31,6 +31,8 @@ impl Client {
     ) -> Result<(Self, http::HeaderMap), u16> {
         let stream = TcpStream::connect(hearth.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
+        // A message waits for no acknowledgement of the one before.
+        stream.set_nodelay(true).unwrap();
         let url = format!("ws://{}{target}", hearth.address);
         let mut request = url.into_client_request().unwrap();
         for (name, value) in fields {

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{
-    App, BOOTED, FROM_BOOT, copy, example, failure, material, open_files, without_pid,
+    App, BOOTED, FROM_BOOT, Site, copy, example, failure, material, open_files, without_pid,
     written_after_answer,
 };
 
@@ -83,8 +83,10 @@ fn laravel_workers_inherit_no_database_connection_of_a_warm_up() {
     let app = laravel();
     let database =
         |pid: &Value| open_files(pid).iter().filter(|path| path.ends_with("chat.sqlite")).count();
-    let site = app.serve_warmed("snapshot", &["/traces", "/look"]);
-    // A file stands in for a socket: code that keeps one open would keep the other.
+    let mut command = app.command("snapshot");
+    command.env("HEARTH_PHP_WARM_UP", "/traces,/look");
+    // A file stands in for a socket: code that keeps one open would keep the other. A worker opens none by itself.
+    let site = Site::start(command.env("HEARTH_DATABASES_KEEP", "off"));
     let pid = site.json("/pid")["pid"].clone();
     assert_eq!(database(&pid), 0);
     site.end();

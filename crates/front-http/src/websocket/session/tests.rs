@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use pool::{DispatchError, RequestContext, RequestId, Scheme, Script};
 use tokio::io::ReadBuf;
 
-use super::super::routes::{WebSocketOptions, WebSocketRoute};
+use super::super::routes::{WebSocketLimits, WebSocketOptions, WebSocketRoute};
 use super::*;
 use crate::forwarded::ForwardedInfo;
 use crate::front::Front;
@@ -147,7 +147,8 @@ fn visitor(seat: &Seat) -> Visitor {
         forwarded: ForwardedInfo::default(),
         context,
         protocol: None,
-        limits: WebSocketOptions::default().limits,
+        // Streams of these tests answer no ping.
+        limits: WebSocketLimits { ping_interval: None, ..WebSocketOptions::default().limits },
     }
 }
 

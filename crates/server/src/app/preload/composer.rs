@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::source::Source;
-use super::tokens::{Token, tokens};
+use crate::app::tokens::{Token, tokens};
 
 /// The file with Composer's maps, in the folder `composer` of its vendor folder.
 const MAPS: &str = "composer/autoload_static.php";

@@ -4,7 +4,7 @@ mod calls;
 
 use std::collections::HashSet;
 
-use super::tokens::{Token, tokens};
+use crate::app::tokens::{Token, tokens};
 
 /// What is known of a file. Symbols are in lower case and with their namespaces; functions end with `()`.
 #[derive(Debug, Default)]
@@ -227,12 +227,12 @@ fn included(statement: &[Token<'_>]) -> Option<String> {
         Token::Name(word) => INCLUDES.contains(&&*lower(word)),
         _ => false,
     };
-    let includes = match statement {
-        [Token::Variable, Token::Char(b'='), word, ..] => is_include(word),
-        [Token::Name(first), word, ..] if lower(first) == "return" => is_include(word),
-        [word, ..] => is_include(word),
-        [] => false,
+    let word = match statement {
+        [Token::Variable, Token::Char(b'='), word, ..] => Some(word),
+        [Token::Name(first), word, ..] if lower(first) == "return" => Some(word),
+        words => words.first(),
     };
+    let includes = word.is_some_and(is_include);
     let text = statement.iter().rev().find_map(|token| match token {
         Token::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
         _ => None,
@@ -271,7 +271,7 @@ mod tests {
             "{} | {} |{}{} {}",
             source.declared.join(" "),
             source.conditional.join(" "),
-            if !source.classes.is_empty() { " classes" } else { "" },
+            if source.classes.is_empty() { "" } else { " classes" },
             if source.has_code { " code" } else { "" },
             tested.join(" ")
         )

@@ -5,7 +5,7 @@
 //!   they change what a boot keeps for its requests.
 //! - Code is read, never run.
 
-use crate::app::preload::tokens::{Token, tokens};
+use crate::app::tokens::{Token, tokens};
 
 /// Names that may stand before an opening bracket: functions, and words of the language. The functions of `MediaWiki` load extensions.
 const ALLOWED: &[&str] = &[
@@ -78,8 +78,9 @@ fn called(before: &[Token<'_>]) -> Option<String> {
             let is_allowed = !is_member && ALLOWED.contains(&name.trim_start_matches('\\'));
             (!is_allowed).then(|| format!("{name}()"))
         }
-        Token::Variable | Token::Text(_) | Token::Template(_) => Some(is_value.to_owned()),
-        Token::Char(b')' | b']' | b'}') => Some(is_value.to_owned()),
+        Token::Variable | Token::Text(_) | Token::Template(_) | Token::Char(b')' | b']' | b'}') => {
+            Some(is_value.to_owned())
+        }
         _ => None,
     }
 }

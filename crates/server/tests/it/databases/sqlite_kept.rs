@@ -121,7 +121,8 @@ fn a_transaction_of_sqlite_that_a_request_of_laravel_has_left_open_is_gone() {
                     site.path(),
                     "$db = new PDO('sqlite:shop.sqlite'); $db->setAttribute(PDO::ATTR_TIMEOUT, 0);
                      $db->exec('insert into things values (3); delete from things');",
-                ) == ""
+                )
+                .is_empty()
             });
             assert_eq!(answer(&hearth, "/count"), "0", "{journal}");
         }

@@ -1,7 +1,5 @@
 //! What a warm-up has loaded behind a wait point is loaded again by each request: no answer shows that there was one.
 
-use testkit::Client;
-
 use crate::hearth::{Hearth, Serve, Site, of_tier};
 
 /// The models whose processes learn by a warm-up.
@@ -28,7 +26,7 @@ const WAIT: &str = "hearth_await_request();";
 
 /// Status, a field and the body of the answers to these requests, each with a target and a site.
 fn answers(hearth: &Hearth, requests: &[(&str, &str)]) -> Vec<(u16, Option<String>, String)> {
-    let mut client: Client = hearth.connect();
+    let mut client = hearth.connect();
     // Twice: no request is told by the one before it either.
     let twice = requests.iter().chain(requests);
     let answers = twice.map(|&(target, site)| {

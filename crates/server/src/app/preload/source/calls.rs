@@ -1,7 +1,7 @@
 //! What the calls in a file ask for by name, and which of them change the autoloaders.
 
 use super::{Reader, last_part, lower};
-use crate::app::preload::tokens::Token;
+use crate::app::tokens::Token;
 
 /// Functions whose answer depends on whether a class or function is there.
 const TESTS: &[&str] = &[
