@@ -36,6 +36,17 @@ impl Visitors {
         form: &dyn Fn(&str) -> Vec<(String, String)>,
         pages: &mut [String; 3],
     ) {
+        if let Some(difference) = self.difference(target, form, pages) {
+            panic!("{target}: {difference}");
+        }
+    }
+
+    fn difference(
+        &mut self,
+        target: &str,
+        form: &dyn Fn(&str) -> Vec<(String, String)>,
+        pages: &mut [String; 3],
+    ) -> Option<String> {
         let mut answers = Vec::new();
         for (browser, page) in self.all.iter_mut().zip(&mut *pages) {
             let form = form(page);
@@ -46,15 +57,18 @@ impl Visitors {
             answers.push(of_php(&answer));
         }
         let [ours, theirs, again] = &answers[..] else { unreachable!() };
-        if let Some(difference) = difference(ours, theirs, again) {
-            panic!("{target}: {difference}");
-        }
-        self.compared += 1;
+        let difference = difference(ours, theirs, again);
+        self.compared += usize::from(difference.is_none());
+        difference
     }
 
     pub(super) fn get(&mut self, target: &str) -> [String; 3] {
         let mut pages = Default::default();
-        self.ask(target, &|_| Vec::new(), &mut pages);
+        // What depends on the second shows only if a second ends between the two of php-fpm.
+        let ask = || self.difference(target, &|_| Vec::new(), &mut pages);
+        let differences: Vec<_> =
+            std::iter::repeat_with(ask).take(3).map_while(|one| one).collect();
+        assert!(differences.len() < 3, "{target}: {differences:?}");
         pages
     }
 }
