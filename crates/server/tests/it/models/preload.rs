@@ -140,7 +140,8 @@ fn a_file_whose_early_declaration_could_be_told_is_not_preloaded() {
         let refused = report["refused"].as_array().unwrap();
         let one = refused.iter().find(|one| one["why"] == why);
         let one = one.unwrap_or_else(|| panic!("{why}: {report}"));
-        assert!(one["first"].as_str().unwrap().ends_with(&format!("/src/{loads}.php")), "{report}");
+        // Of two files with the same class, releases of Composer map another one.
+        assert!(one["first"].as_str().unwrap().ends_with(&format!("/{loads}.php")), "{report}");
         assert_eq!(early(&hearth, "Base,greeting,Child").matches('1').count(), 2, "{report}");
         for file in ["polyfill", "guard"].iter().filter(|file| planted[0].0.contains(**file)) {
             assert_eq!(hearth.get(&format!("/?load={file}")).text(), "hello1 Child1 constants");
