@@ -149,29 +149,12 @@ static void repeat_all(HashTable *list) {
 void learned_calls_repeat(const char *report, size_t len) {
     const unsigned char *at = (const unsigned char *)report;
     php_unserialize_data_t data = php_var_unserialize_init();
-    zval list, handler;
+    zval list;
     ZVAL_UNDEF(&list);
     bool whole = php_var_unserialize(&list, &at, at + len, &data) && Z_TYPE(list) == IS_ARRAY;
     php_var_unserialize_destroy(data);
-    /* A warning would call code of the application. */
-    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
-    ZVAL_UNDEF(&EG(user_error_handler));
-    int reporting = EG(error_reporting);
-    EG(error_reporting) = 0;
-    bool bailed_out = false;
-    zend_try {
-        if (whole) {
-            repeat_all(Z_ARRVAL(list));
-        }
-    }
-    zend_catch {
-        bailed_out = true;
-    }
-    zend_end_try();
-    EG(error_reporting) = reporting;
-    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
-    if (bailed_out) {
-        zend_bailout();
+    if (whole) {
+        repeat_all(Z_ARRVAL(list));
     }
     zval_ptr_dtor(&list);
 }

@@ -188,9 +188,19 @@ static void learn_all(const char *report, size_t len) {
     ZVAL_UNDEF(&EG(user_error_handler));
     int reporting = EG(error_reporting);
     EG(error_reporting) = 0;
-    learn_each(report, len);
+    bool bailed_out = false;
+    zend_try {
+        learn_each(report, len);
+    }
+    zend_catch {
+        bailed_out = true;
+    }
+    zend_end_try();
     EG(error_reporting) = reporting;
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+    if (bailed_out) {
+        zend_bailout();
+    }
 }
 
 bool rehearsal_begin(bool classes) {

@@ -22,9 +22,7 @@ final class Databases
     {
         $config = $app->make('config');
         $attempts = [];
-        $name = $config->get('database.default');
-        $url = parse_url((string) $config->get("database.connections.$name.url"), PHP_URL_SCHEME);
-        $driver = $url ?: $config->get("database.connections.$name.driver");
+        [$name, $driver] = self::defaultOfLaravel($config);
         if ($app->bound('db') && in_array($driver, [...self::DRIVERS, 'postgres', 'postgresql'], true)) {
             $attempts[] = [
                 "the database `$name`" . self::at($config->get("database.connections.$name")),
@@ -49,6 +47,14 @@ final class Databases
             ];
         }
         self::open($attempts);
+    }
+
+    /** @return array{mixed, ?string} Laravel's default connection: its name and its driver */
+    public static function defaultOfLaravel(object $config): array
+    {
+        $name = $config->get('database.default');
+        $url = parse_url((string) $config->get("database.connections.$name.url"), PHP_URL_SCHEME);
+        return [$name, $url ?: $config->get("database.connections.$name.driver")];
     }
 
     /** @return list<string> names of connections */

@@ -34,10 +34,7 @@ final class SqliteFile
     /** @return list<self> Laravel: the default connection, if it is one */
     public static function ofLaravel(\Illuminate\Contracts\Container\Container $app): array
     {
-        $config = $app->make('config');
-        $name = $config->get('database.default');
-        $settings = (array) $config->get("database.connections.$name");
-        $driver = parse_url((string) ($settings['url'] ?? ''), PHP_URL_SCHEME) ?: $settings['driver'] ?? null;
+        [$name, $driver] = Databases::defaultOfLaravel($app->make('config'));
         if ($driver !== 'sqlite' || !$app->bound('db')) {
             return [];
         }

@@ -46,12 +46,17 @@ fn asked(hearth: &Hearth, what: &str) -> String {
     answer.text()
 }
 
+/// Runs PHP in a folder and returns what it printed.
+pub(super) fn php(folder: &Path, script: &str) -> String {
+    let output = Command::new("php").args(["-r", script]).current_dir(folder).output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
 /// Another process inserts a row and returns how many there are then.
 fn outside(folder: &Path) -> String {
     let script = "$db = new PDO('sqlite:data.db'); $db->exec('INSERT INTO t VALUES (2)'); \
                   echo $db->query('SELECT count(*) FROM t')->fetchColumn();";
-    let output = Command::new("php").args(["-r", script]).current_dir(folder).output().unwrap();
-    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    php(folder, script)
 }
 
 fn retired(hearth: &Hearth, count: u64) {

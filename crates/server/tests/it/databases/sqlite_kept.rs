@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::json;
 use testkit::eventually;
 
 use super::frameworks::{ids_of, symfony_site};
+use super::sqlite::php;
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 use crate::isolation::published_leaks::laravel_example;
 
@@ -26,12 +26,6 @@ Route::get('/foreign', function () {
     return $on;
 });
 ";
-
-/// Runs PHP in the application's folder and returns what it printed.
-fn php(folder: &Path, script: &str) -> String {
-    let output = Command::new("php").args(["-r", script]).current_dir(folder).output().unwrap();
-    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
-}
 
 fn create(folder: &Path, name: &str, journal: &str, rows: u32) -> String {
     php(
