@@ -1,4 +1,5 @@
-"""RoadRunner, two workers over pipes. RR=path names an `rr` that is not on the PATH; ROADRUNNER_PHP=path names the folder with its PHP libraries."""
+"""RoadRunner, two workers over pipes. RR=path names an `rr` that is not on the PATH; ROADRUNNER_PHP=path names the folder with its PHP libraries,
+whose version must match (bench/README.md)."""
 
 import json
 import os
