@@ -52,6 +52,19 @@ async fn requests_with_bodies_are_ahead_in_order_and_wait_like_others() {
 }
 
 #[tokio::test]
+async fn the_largest_bodies_that_may_be_ahead_fit_into_the_socket() {
+    let pool = start_deep(options(1)).await;
+    let first = send(&pool, "/sleep?300");
+    let body = |n: usize| n.to_string().repeat(31_000);
+    let forms: Vec<_> = (0..3).map(|n| post(&pool, "/echo", body(n))).collect();
+    until_ahead(&pool, 3).await;
+    first.await.unwrap().unwrap();
+    for (n, answer) in forms.into_iter().enumerate() {
+        assert!(answer.await.unwrap().unwrap() == body(n), "the body of request {n} comes back");
+    }
+}
+
+#[tokio::test]
 async fn bodies_behind_a_long_request_go_to_a_free_worker() {
     let pool = start_deep(options(2)).await;
     let long = send(&pool, "/sleep?3000");
