@@ -104,7 +104,7 @@ static long read_own_process(long pid, uint8_t *byte) {
     return raw(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0);
 }
 
-/* Returns whether a child lives in this process's memory. Container engines' profiles refuse kcmp(2), and the kernel itself refuses it for a child with other
+/* Returns whether a child lives in this process's memory. Container engines' profiles and `sandbox.enabled` refuse kcmp(2), and the kernel itself refuses it for a child with other
  * rights. Then the child's memory is read, which the kernel always allows where it is one's own (kernel/fork.c, mm_access()). */
 static bool shares_memory(long child) {
     struct engine *e = engine;
