@@ -435,7 +435,7 @@ static size_t choose(long i) {
 }
 
 static int make_counters(void) {
-    enum { NOEXEC_SEAL = 8 /* Linux 6.3; vm.memfd_noexec=2 demands it */ };
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
     int counters = memfd_create("counters", MFD_CLOEXEC | NOEXEC_SEAL);
     if (counters < 0 && errno == EINVAL) {
         counters = memfd_create("counters", MFD_CLOEXEC);

@@ -124,7 +124,7 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
     struct timeval patience = time_limit();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    enum { NOEXEC_SEAL = 8 /* Linux 6.3; vm.memfd_noexec=2 demands it */ };
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
     int counters = memfd_create("counters", MFD_CLOEXEC | NOEXEC_SEAL);
     if (counters < 0 && errno == EINVAL) {
         counters = memfd_create("counters", MFD_CLOEXEC);

@@ -113,7 +113,7 @@ void pause_for(unsigned milliseconds);
 unsigned limit_of(unsigned seconds);
 /* mmap() of no file. Gives up if there is no memory. */
 unsigned char *map_anonymous(size_t len, int protection, int flags);
-/* memfd_create(), also where `vm.memfd_noexec=2` wants a flag. */
+/* memfd_create(), also where `vm.memfd_noexec=2` wants a flag (Linux 6.3 to 6.5). */
 int memory_file(const char *name);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
-/// Creates a file in memory that cannot be executed: with `vm.memfd_noexec=2` the kernel refuses any other. It can be sealed.
+/// Creates a file in memory that cannot be executed: with `vm.memfd_noexec=2` Linux 6.3 to 6.5 refuses any call without that flag, and later ones set it.
+/// The file can be sealed.
 pub(crate) fn memory_file(name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
