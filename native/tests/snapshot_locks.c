@@ -1,4 +1,5 @@
 /* Cases: locks that the boot holds on files. Most are lost when any descriptor of the file is closed, so each way to get one counts. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,13 +55,14 @@ static const char *path_of_locked(void) {
 static void stream_locked_file(unsigned n) {
     check(fopen(path_of_locked(), "r") != NULL, "fopen() %u", n);
 }
+/* At a number above all of the boot's: closing one of those counts by itself. */
 static void stream_locked_file_again(unsigned n) {
-    FILE *stream = fopen("/dev/null", "r");
+    FILE *stream = fdopen(fcntl(boot.high, F_DUPFD, 300), "r");
     check(freopen(path_of_locked(), "r", stream) != NULL, "freopen() %u", n);
 }
 /* As the worker's own dup() does it: sapi/databases/libc_shim.c */
 static void dup_locked_file(unsigned n) {
-    close((int)syscall(SYS_dup, boot.regular + 0 * (int)n));
+    check(syscall(SYS_dup, boot.regular) >= 0, "dup() %u", n);
 }
 static void dup2_locked_file(unsigned n) {
     check(dup2(boot.regular, 900 + (int)n) >= 0, "dup2()");
@@ -86,6 +88,16 @@ static void receive_locked_file(unsigned n) {
     check(syscall(SYS_sendmsg, boot.pair[0], &message, 0) == 1 &&
               syscall(SYS_recvmsg, boot.pair[1], &message, 0) == 1,
         "a descriptor is passed");
+}
+static void open_locked_file_by_number(unsigned n) {
+    check(syscall(SYS_openat, AT_FDCWD, path_of_locked(), O_RDONLY) >= 0, "openat() %u", n);
+}
+static void leave_locked_file_open(unsigned n) {
+    check(open(path_of_locked(), O_RDONLY | O_CLOEXEC) >= 0, "open() %u", n);
+}
+/* The loader opens the file, finds that it is no library, and closes it. */
+static void load_locked_file(unsigned n) {
+    check(dlopen(path_of_locked(), RTLD_NOW) == NULL, "the file is no library: %u", n);
 }
 static void open_locked_file_raw(unsigned n) {
     check(raw(SYS_openat, AT_FDCWD, (long)path_of_locked(), O_RDONLY, 0, 0, 0) >= 0, "openat() %u",
@@ -118,6 +130,18 @@ static const struct test_case cases[] = {
         .outcome = RETIRES},
     {.name = "a request closes another descriptor of a file that the boot has locked",
         .request = open_locked_file,
+        .boot = lock_at_boot,
+        .outcome = RETIRES},
+    {.name = "a request leaves a file open that the boot has locked",
+        .request = leave_locked_file_open,
+        .boot = lock_at_boot,
+        .outcome = RETIRES},
+    {.name = "a request opens a file that the boot has locked by syscall()",
+        .request = open_locked_file_by_number,
+        .boot = lock_at_boot,
+        .outcome = RETIRES},
+    {.name = "a request tries to load a file that the boot has locked as a library",
+        .request = load_locked_file,
         .boot = lock_at_boot,
         .outcome = RETIRES},
     {.name = "a request opens a file that the boot has locked as a stream",
