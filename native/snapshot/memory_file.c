@@ -57,7 +57,7 @@ static bool raise_size_limit(struct memory_file *file, struct text *why) {
 }
 
 static long create(void) {
-    enum { NOEXEC_SEAL = 8 /* Linux 6.3; vm.memfd_noexec=2 demands it */ };
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     long fd = raw(SYS_memfd_create, "hearth-snapshot", flags | NOEXEC_SEAL);
     return fd == -EINVAL ? raw(SYS_memfd_create, "hearth-snapshot", flags) : fd;
