@@ -63,12 +63,13 @@ def php85() -> str:
 
 
 class Ground:
-    """The origin, the distance and the broker, on the first core unless said otherwise."""
+    """The origin, the distance and the broker, on the first core unless said otherwise. The origin at `near` speaks HTTP/2, the one at `http1` only HTTP/1.1."""
 
     def __init__(self, work: Path, stack: contextlib.ExitStack):
         self._stack, self.work = stack, work
         lines = self._start([str(program("SCRIPTED_ORIGIN", "scripted-origin")), "--folder", str(work)], 2)
         self.near = lines[1].replace("127.0.0.1", "localhost").rstrip("/")
+        self.http1 = (work / "http1.url").read_text().strip().replace("127.0.0.1", "localhost").rstrip("/")
         self.authority = work / "authority.pem"
         self.bundle = work / "bundle.pem"
         self.bundle.write_text(BUNDLE.read_text() + self.authority.read_text() if BUNDLE.is_file() else self.authority.read_text())
