@@ -29,6 +29,7 @@ mod deny;
 mod dial;
 mod dns;
 mod eyeballs;
+mod paced;
 mod proxy;
 mod secured;
 mod silence;

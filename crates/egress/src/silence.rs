@@ -8,13 +8,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
+use crate::paced::Paced;
 use crate::stream::Stream;
 
 /// A shorter wait proves nothing: a response may take that long from far away.
 const WITNESS: Duration = Duration::from_millis(500);
 
 /// A stream that counts arrivals.
-pub(crate) type Heard = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
+pub(crate) type Heard = InspectReader<Paced<Stream>, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// The state of the peer.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ impl Silence {
         let heard = move |_: &[u8]| {
             silence.heard.fetch_add(1, Relaxed);
         };
-        InspectReader::new(stream, Box::new(heard))
+        InspectReader::new(Paced::new(stream), Box::new(heard))
     }
 
     /// Registers a call that waits, until the returned guard is dropped.
