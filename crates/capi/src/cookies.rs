@@ -259,19 +259,19 @@ mod tests {
     fn a_cookie_for_a_public_suffix_is_rejected() {
         let list = "// ===BEGIN ICANN DOMAINS===\nuk\nco.uk\n// ===END ICANN DOMAINS===\n";
         let list: publicsuffix::List = list.parse().expect("a list");
-        let judged = |text: &'static str, url: &str| {
+        let checked = |text: &'static str, url: &str| {
             let url = Url::parse(url).expect("a URL");
             for_its_domain(Cookie::parse(text, &url).expect("a cookie"), &url, Some(&list))
         };
-        let refused = judged("a=1; Domain=co.uk", "http://shop.co.uk/");
+        let refused = checked("a=1; Domain=co.uk", "http://shop.co.uk/");
         assert_eq!(refused, Err(CookieError::PublicSuffix));
-        let shop = judged("a=1; Domain=shop.co.uk", "http://www.shop.co.uk/").expect("taken");
+        let shop = checked("a=1; Domain=shop.co.uk", "http://www.shop.co.uk/").expect("taken");
         assert_eq!(shop.domain, CookieDomain::Suffix("shop.co.uk".into()));
         // A cookie of the suffix itself stays with that host.
-        let own = judged("a=1; Domain=co.uk", "http://co.uk/").expect("taken");
+        let own = checked("a=1; Domain=co.uk", "http://co.uk/").expect("taken");
         assert_eq!(own.domain, CookieDomain::HostOnly("co.uk".into()));
         // A name that is not on the list, such as one in a private network, is not a suffix.
-        assert!(judged("a=1; Domain=intranet", "http://wiki.intranet/").is_ok());
+        assert!(checked("a=1; Domain=intranet", "http://wiki.intranet/").is_ok());
     }
 
     #[test]

@@ -298,7 +298,7 @@ impl Request {
         state.calling += u32::from(calls);
         drop(state);
         if !calls {
-            self.tell();
+            self.wake_waiting();
         }
     }
 
@@ -308,10 +308,10 @@ impl Request {
         let mut state = self.state();
         state.calling = state.calling.saturating_sub(1);
         drop(state);
-        self.tell();
+        self.wake_waiting();
     }
 
-    fn tell(&self) {
+    fn wake_waiting(&self) {
         let own = self.own();
         if own.waiting.load(SeqCst) > 0 {
             own.over.notify_all();

@@ -63,7 +63,7 @@ pub(crate) async fn run(
         biased;
         result = way.go() => result,
         failure = idle(&track, spec.settings.idle_timeout) => Err(failure),
-        failure = tell(io, in_flight, &track, &mut far) => Err(failure),
+        failure = report_progress(io, in_flight, &track, &mut far) => Err(failure),
     };
     drop(way);
     if result.is_ok() && progress.is_some() {
@@ -178,7 +178,7 @@ impl<'a> Way<'a> {
             let began = Instant::now();
             let result = self.send().await;
             if self.settings.verbose {
-                self.say(&result, began);
+                self.print_outcome(&result, began);
             }
             let answer = match result {
                 Ok(answer) => answer,
@@ -270,7 +270,7 @@ impl<'a> Way<'a> {
                     ..Response::default()
                 };
                 let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
-                io.runtime.callbacks.tell(in_flight.spec.threaded, move || {
+                io.runtime.callbacks.notify(in_flight.spec.threaded, move || {
                     if interim.call(caller.request().as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
@@ -279,7 +279,7 @@ impl<'a> Way<'a> {
         );
         let result = called.await;
         if let (Err(error), Some(watcher)) = (&result, &watcher) {
-            watcher.say(&error.message);
+            watcher.text(&error.message);
         }
         result.map_err(Ok)
     }
@@ -423,7 +423,7 @@ impl<'a> Way<'a> {
         Ok(true)
     }
 
-    fn say(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
+    fn print_outcome(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
         let target = self.target().map_or("", Target::as_str);
         let took = began.elapsed().as_micros();
         match result {

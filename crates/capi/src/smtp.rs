@@ -209,7 +209,7 @@ pub(crate) async fn run(
         let began = Instant::now();
         let result = way.send().await;
         if settings.verbose {
-            way.say(&result, began);
+            way.print_outcome(&result, began);
         }
         let Err(failure) = result else { return Ok(()) };
         let (tries, uncertain) = {
@@ -409,7 +409,7 @@ impl Way<'_> {
     }
 
     #[expect(clippy::print_stderr, reason = "the option verbose promises it")]
-    fn say(&self, result: &Result<(), Failure>, began: Instant) {
+    fn print_outcome(&self, result: &Result<(), Failure>, began: Instant) {
         let took = began.elapsed().as_micros();
         let (host, port) = (&self.host.key.host, self.host.key.port);
         match result {

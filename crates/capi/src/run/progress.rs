@@ -20,7 +20,7 @@ pub(super) async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
 }
 
 /// Reports progress while bytes move. Returns when the caller cancels.
-pub(super) async fn tell(
+pub(super) async fn report_progress(
     io: &Arc<Io>,
     in_flight: &Arc<InFlight>,
     track: &Arc<Track>,

@@ -210,7 +210,7 @@ impl Disk {
             folder: folder.to_owned(),
             file: Arc::new(file),
             at: 0,
-            told: None,
+            warned: None,
         };
         let sender = jobs.clone();
         std::thread::Builder::new()
@@ -343,7 +343,7 @@ struct Writer {
     /// The place of the next answer.
     at: u64,
     /// The error that was logged last: each is logged once.
-    told: Option<io::ErrorKind>,
+    warned: Option<io::ErrorKind>,
 }
 
 impl Writer {
@@ -361,7 +361,7 @@ impl Writer {
                 Job::Wait(free) => drop(free.recv()),
                 Job::Free { file, at, size } => {
                     if let Err(error) = free(&file, at, size) {
-                        self.tell(&error, "space of the answer cache is not given back");
+                        self.warn(&error, "space of the answer cache is not given back");
                     }
                 }
                 Job::Keep { key, variants, ticket } => {
@@ -381,11 +381,11 @@ impl Writer {
                                 shared.index.insert(entry.key.clone(), kept);
                             });
                             shared.written.add();
-                            self.told = None;
+                            self.warned = None;
                         }
                         Err(error) => {
                             shared.failed.add();
-                            self.tell(&error, "a stored answer cannot be written to disk");
+                            self.warn(&error, "a stored answer cannot be written to disk");
                         }
                     }
                 }
@@ -422,9 +422,9 @@ impl Writer {
         })
     }
 
-    fn tell(&mut self, error: &io::Error, what: &str) {
-        if self.told != Some(error.kind()) {
-            self.told = Some(error.kind());
+    fn warn(&mut self, error: &io::Error, what: &str) {
+        if self.warned != Some(error.kind()) {
+            self.warned = Some(error.kind());
             warn!(%error, folder = %self.folder.display(), "{what} (`http.cache_disk`)");
         }
     }

@@ -354,7 +354,7 @@ impl Generations<'_> {
         all.push(Arc::new(self.connectors.watches()));
         all.push(Arc::new(self.pushes.watch()));
         all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
-        all.push(self.processes.board());
+        all.push(self.processes.table());
         all
     }
 
