@@ -18,7 +18,7 @@ use self::wire::{Greeting, Packets, Reader, capability};
 use crate::proof::{self, Verdict};
 use crate::server::Stream;
 use crate::sessions::Session;
-use crate::{Login, Refused, capacity};
+use crate::{Login, Refused};
 
 pub(crate) use self::login::{Opened, learn, open};
 pub(crate) use self::wire::{Greeting as Facts, Hello};
@@ -52,12 +52,12 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 
 /// Returns the value of a response with one row of one column, for a session with short result ends
 /// ([`Hello::for_probe`]).
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
+pub(crate) fn only_value(answer: &[u8]) -> proof::Checked<'_> {
     let packets: Vec<_> = Packets::new(answer).map(|(_, content)| content).collect();
     match packets.as_slice() {
         [[1], _definition, [_length, value @ ..], _end] => (Verdict::Clean, Some(value)),
-        [[0xff, ..], ..] | [_, _, _, _, ..] => capacity::DOUBT,
-        _ => capacity::MORE,
+        [[0xff, ..], ..] | [_, _, _, _, ..] => proof::DOUBT,
+        _ => proof::MORE,
     }
 }
 

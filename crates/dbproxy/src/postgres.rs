@@ -17,7 +17,7 @@ use self::wire::Messages;
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
 use crate::sessions::Session;
-use crate::{Login, Refused, capacity};
+use crate::{Login, Refused};
 
 pub(crate) use self::login::open;
 
@@ -81,18 +81,18 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 }
 
 /// Returns the value of a response with one row of one column.
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
+pub(crate) fn only_value(answer: &[u8]) -> proof::Checked<'_> {
     let mut value = None;
     for (letter, content) in &mut Messages::new(answer) {
         match letter {
-            b'E' => return capacity::DOUBT,
+            b'E' => return proof::DOUBT,
             // The number of columns, and the length of the first.
             b'D' => value = content.get(6..),
             b'Z' => return (Verdict::Clean, value),
             _ => {}
         }
     }
-    capacity::MORE
+    proof::MORE
 }
 
 /// Returns a startup message without special parameters.

@@ -21,6 +21,14 @@ pub(crate) enum Verdict {
     Doubt,
 }
 
+/// The verdict about a response, and the value in it.
+pub(crate) type Checked<'a> = (Verdict, Option<&'a [u8]>);
+
+/// An incomplete response.
+pub(crate) const MORE: Checked<'_> = (Verdict::More, None);
+/// A response without a value.
+pub(crate) const DOUBT: Checked<'_> = (Verdict::Doubt, None);
+
 /// Returns an unpredictable text of 32 hexadecimal digits.
 pub(crate) fn nonce() -> String {
     let mut bytes = [0; 16];
