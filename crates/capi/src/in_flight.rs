@@ -43,7 +43,7 @@ pub(crate) struct InFlight {
     rare: Option<Box<Rare>>,
 }
 
-/// The same parts for the next start.
+/// Copies the parts for the next start.
 impl Clone for InFlight {
     fn clone(&self) -> Self {
         Self::new(self.spec.clone())

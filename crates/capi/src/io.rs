@@ -127,7 +127,7 @@ struct Hosts {
 /// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
-    /// Its connections if it is a mail server.
+    /// The connections, if this is a mail server.
     pub(crate) mail_server: Option<MailServer>,
     limit: usize,
     state: Mutex<Queue>,

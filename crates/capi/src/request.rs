@@ -110,7 +110,7 @@ struct Own {
 
 #[derive(Debug)]
 struct State {
-    /// Its parts, and its last start.
+    /// The request's parts, and its last start.
     start: Arc<InFlight>,
     own_jar: Option<Arc<Jar>>,
     /// Whether that start is under way.

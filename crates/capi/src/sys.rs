@@ -87,7 +87,7 @@ impl OurProcess {
         process() == self.0
     }
 
-    /// Its number, for [`is_this_process`].
+    /// Returns the process's number, for [`is_this_process`].
     pub(crate) fn number(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.0)
     }

@@ -50,7 +50,7 @@ pub(crate) struct SharedLog {
     applied: AtomicU64,
     /// How long before it was applied that event, or the one that is being applied, was stored: milliseconds.
     age: AtomicU64,
-    /// By group of channels: events up to this position may have been removed here.
+    /// Positions by group of channels: events up to there may have been removed here.
     removed: Box<[AtomicU64]>,
 }
 

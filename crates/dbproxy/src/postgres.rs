@@ -37,11 +37,11 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// The first request of a client.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It requests a session; the startup message for the server.
+    /// The client requests a session; the startup message for the server.
     Session(Vec<u8>),
-    /// It cancels a query of another session; the message for the server.
+    /// The client cancels a query of another session; the message for the server.
     Cancel(Vec<u8>),
-    /// It disconnected or violated the protocol.
+    /// The client disconnected or violated the protocol.
     Nothing,
 }
 

@@ -13,11 +13,11 @@ const LIMIT: usize = 64 * 1024;
 /// The verdict about the bytes read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They are the beginning of the expected response.
+    /// The bytes are the beginning of the expected response.
     More,
-    /// They are the complete expected response.
+    /// The bytes are the complete expected response.
     Clean,
-    /// They are something else: the session must not be reused.
+    /// The bytes are something else: the session must not be reused.
     Doubt,
 }
 

@@ -52,7 +52,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// The same for everything.
+    /// Returns the same limit for everything.
     pub const fn all(limit: Duration) -> Self {
         Self { greeting: limit, command: limit, data: limit, block: limit, end: limit }
     }

@@ -24,7 +24,7 @@ use crate::{BootFiles, Options, Others, Scaling, StartError, frames};
 /// What is known of a script.
 #[derive(Debug)]
 enum Group {
-    /// It does not wait, or there are too many groups.
+    /// The script does not wait, or there are too many groups.
     OfRest,
     Boots,
     Runs(Arc<Owner>),

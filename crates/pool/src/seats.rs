@@ -34,7 +34,7 @@ struct Group {
     /// The processes that it has, and how much room each takes.
     processes: usize,
     room_each: usize,
-    /// It waits for room.
+    /// Whether the supervisor waits for room.
     blocked: bool,
     /// Wakes its supervisor.
     wake: Arc<Notify>,

@@ -121,11 +121,11 @@ impl GroupStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupState {
-    /// Its workers wait in the script, booted ahead.
+    /// The script's workers wait in it, booted ahead.
     Waits,
-    /// It boots; until then its requests run with the other scripts.
+    /// The script boots; until then its requests run with the other scripts.
     Booting,
-    /// It could not be booted ahead: its requests run with the other scripts.
+    /// The script could not be booted ahead: its requests run with the other scripts.
     Failed,
     /// All scripts that do not wait.
     Rest,

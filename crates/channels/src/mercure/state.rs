@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) directory: Directory,
     /// The templates of the subscribers.
     pub(super) templates: Templates,
-    /// Which of them match recent topics.
+    /// The templates that match recent topics.
     pub(super) cache: Cache,
     pub(super) kept: VecDeque<Kept>,
     /// Memory of the kept updates in bytes.

@@ -39,7 +39,7 @@ pub(super) const PASSED: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) status: StatusCode,
-    /// Its fields, `Date` included; without `Age`.
+    /// The answer's fields, `Date` included; without `Age`.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) freshness: Freshness,

@@ -340,7 +340,7 @@ pub(super) struct Sending {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
     link: Arc<Link>,
-    /// It was ended or reset.
+    /// Whether the stream was ended or reset.
     over: bool,
 }
 

@@ -41,7 +41,7 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     from: Claim,
-    /// Also all paths below `from`, whose rest follows the target's `*`.
+    /// Whether all paths below `from` are redirected, too; their rest follows the target's `*`.
     below: bool,
     /// The target, without its `*`.
     to: String,

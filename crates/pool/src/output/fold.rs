@@ -37,7 +37,7 @@ pub(crate) struct Fold {
 pub(crate) struct Logged {
     /// First: how often an earlier line was repeated.
     pub(crate) repeated: Option<Written>,
-    /// Then the new line, unless it is a repetition.
+    /// The new line, unless it is a repetition.
     pub(crate) line: Option<Written>,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Top {
 /// The server that is asked.
 #[derive(Debug)]
 enum Server {
-    /// By its control socket, as its own user.
+    /// The server is reached by its control socket, as its own user.
     Control(Box<remote::Server>),
     /// At its admin address.
     Admin { address: String, token: Option<Token> },

@@ -25,9 +25,9 @@ struct Counters {
 /// The outcome of an attempt.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It boots, and has taken over.
+    /// The application boots, and has taken over.
     Succeeded,
-    /// It does not boot, for this reason.
+    /// The application does not boot, for this reason.
     Failed(String),
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Refused {
     /// The reason, in words that follow "not preloaded: ".
     pub why: &'static str,
     pub files: usize,
-    /// One of them.
+    /// One of these files.
     pub first: String,
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn groups_of_session() -> BTreeSet<u32> {
 /// A running guard, with the user whose processes it can kill.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Its input: it kills what is left once this is closed.
+    /// Input of the process. It kills the remaining groups once this is closed.
     pipe: Mutex<ChildStdin>,
 }
 

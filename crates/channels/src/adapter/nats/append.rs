@@ -187,9 +187,9 @@ enum Outcome {
     Stored,
     /// The stream never takes a packet of this size.
     TooLarge,
-    /// It is not stored.
+    /// The packet is not stored.
     Refused,
-    /// It is not known to be stored.
+    /// The packet is not known to be stored.
     Unanswered,
 }
 

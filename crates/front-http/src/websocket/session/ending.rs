@@ -46,7 +46,7 @@ enum Stage {
     Waiting { code: Option<CloseCode>, by_client: bool },
     /// Our close frame is queued, and the client's has not come.
     Sent,
-    /// Both close frames are there.
+    /// Both close frames were exchanged.
     Both,
     /// Our side of the stream is closed.
     Shut,

@@ -21,11 +21,11 @@ pub(super) struct Source {
     pub tested: HashSet<String>,
     /// Last parts of names that these are called with as `Name::class`.
     pub tested_names: HashSet<String>,
-    /// It asks whether functions exist whose names it puts together.
+    /// Whether the file asks if functions exist whose names it puts together.
     pub seeks_functions: bool,
-    /// It asks whether classes are declared whose names it puts together, without having them loaded.
+    /// Whether the file asks if classes are declared whose names it puts together, without loading them.
     pub seeks_classes: bool,
-    /// It may register an autoloader, or take one away.
+    /// Whether the file may register or remove an autoloader.
     pub changes_loaders: bool,
     /// The last texts of statements that include a file whenever the file runs.
     pub includes: Vec<String>,

@@ -87,7 +87,7 @@ fn row(line: &str, column: usize) -> Option<Row<'_>> {
     })
 }
 
-/// Of `8.2.36`: `8.2`.
+/// Returns `8.2` for `8.2.36`.
 fn minor_of(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }

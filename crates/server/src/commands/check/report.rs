@@ -42,9 +42,9 @@ struct Finding {
 enum Level {
     /// Nothing is wrong.
     Fine,
-    /// It works, but an operator should know.
+    /// The part works, but an operator should know this.
     Warning,
-    /// It will not work.
+    /// The part will not work.
     Problem,
 }
 

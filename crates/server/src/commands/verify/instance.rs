@@ -63,7 +63,7 @@ pub(super) struct Subject<'e> {
 pub(super) enum NotRun {
     /// This application or machine cannot run the model.
     Impossible(String),
-    /// It should run, and failed.
+    /// The model should run, and failed.
     Failed(Failure),
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Finding {
 pub(super) enum Cause {
     /// None: the first request after the boot differs already.
     Boot,
-    /// These, in this order.
+    /// These requests, in this order.
     Predecessors(Vec<String>),
     /// The boot: the value changes with each answer of the reference, and never in this model.
     FixedAtBoot,

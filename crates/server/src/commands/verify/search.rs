@@ -51,7 +51,7 @@ pub(super) struct Reference {
     model: Model,
     first: Vec<Parts>,
     second: Vec<Parts>,
-    /// By request.
+    /// Volatile parts of answers, by request.
     volatile: Vec<Volatile>,
     /// The answers of the first run, by request.
     successive: Vec<Successive>,

@@ -16,7 +16,7 @@ const TESTS: &[&str] = &[
     "is_subclass_of",
 ];
 
-/// Those that load a class first, unless their second argument is false.
+/// Functions that load a class first, unless their second argument is false.
 const LOADING: &[&str] = &["class_exists", "interface_exists", "trait_exists", "enum_exists"];
 
 /// Functions that change which autoloaders there are.

@@ -84,7 +84,7 @@ pub(super) struct Listing {
     pub(super) files: BTreeMap<PathBuf, Seen>,
     /// The followed links that lead out of the application's folder, and where they lead.
     pub(super) outside: BTreeMap<PathBuf, PathBuf>,
-    /// Those that are not followed, because of `MOST_OUTSIDE`.
+    /// Links that are not followed, because of `MOST_OUTSIDE`.
     pub(super) refused: BTreeMap<PathBuf, PathBuf>,
 }
 
