@@ -14,8 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::calls::{Execute, Executor};
 use crate::error::Refused;
-use crate::io::lock;
-use crate::sys;
+use crate::sys::{self, lock};
 
 /// Number of calls to collect before the callback thread is woken, because that costs as much as a small request. It is
 /// woken earlier if the I/O thread has handled everything that was ready.

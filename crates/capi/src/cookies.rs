@@ -6,14 +6,14 @@
 //! - A child of a fork takes no lock of the parent's.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use cookie_store::{Cookie, CookieDomain, CookieError, CookieStore, StoreAction};
 use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
 use url::Url;
 
 use crate::error::Refused;
-use crate::sys::{Once, PerProcess};
+use crate::sys::{Once, PerProcess, lock};
 
 /// The files of the list in Debian and Fedora.
 const LISTS: [&str; 2] = [
@@ -136,7 +136,7 @@ impl Jar {
                 Err(TryLockError::WouldBlock) => Store::default(),
             })
         };
-        self.own.get(inherit).lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.own.get(inherit))
     }
 
     /// Accepts the cookies of a response from `url`.

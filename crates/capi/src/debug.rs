@@ -3,7 +3,7 @@
 //! Invariants
 //! - Values of secret fields are shown only to callers that have asked for them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use egress::{Secured, Sight, Tap, TlsVersion};
@@ -13,6 +13,7 @@ use crate::in_flight::InFlight;
 use crate::peer;
 use crate::progress::{Held, Track};
 use crate::runtime::Runtime;
+use crate::sys::lock;
 
 /// Fields with secret values, in lower case.
 const SECRET: [&[u8]; 6] = [
@@ -62,7 +63,7 @@ impl<'a> Watcher<'a> {
 
     /// The time that a try waits for a connection does not count as idle.
     fn waits(&self, held: Option<Held<'a>>) {
-        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *lock(&self.waits) = held;
     }
 
     fn report(&self, seen: Seen, bytes: Vec<u8>) {

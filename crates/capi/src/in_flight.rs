@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use crate::calls::Done;
 use crate::cookies::Jar;
 use crate::error::{Failure, Kind};
-use crate::io::lock;
 use crate::request::{Request, Spec};
 use crate::response::Response;
 use crate::runtime::Runtime;
-use crate::sys::{self, Once};
+use crate::sys::{self, Once, lock};
 
 const GOING: u8 = 0;
 const ABORTED: u8 = 1;

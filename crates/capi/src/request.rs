@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::Refused;
 use crate::in_flight::{InFlight, Kept};
 use crate::settings::Settings;
-use crate::sys::PerProcess;
+use crate::sys::{PerProcess, lock};
 use crate::target::Target;
 
 /// The parts of a request.
@@ -162,7 +162,7 @@ impl Request {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.own().state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own().state)
     }
 
     /// Returns its state, if it is not under way.

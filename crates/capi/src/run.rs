@@ -9,7 +9,7 @@ mod progress;
 mod tries;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use egress::{Answer, Call, CallError, Interim, Key, Limits, Tap};
@@ -33,6 +33,7 @@ use crate::redirect::{self, Onward};
 use crate::request::{Extras, Payload};
 use crate::response::{Response, Timings};
 use crate::settings::{AuthMode, Cookies, Settings};
+use crate::sys::lock;
 use crate::target::Target;
 use crate::{local_file, upload};
 
@@ -131,8 +132,7 @@ impl<'a> Way<'a> {
             (None, Cookies::Engine) => Some(Arc::clone(&io.runtime.jar)),
         };
         let began = Instant::now();
-        so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued =
-            began - in_flight.began();
+        lock(&so_far).timings.queued = began - in_flight.began();
         Self {
             io,
             host,
@@ -155,7 +155,7 @@ impl<'a> Way<'a> {
     }
 
     fn so_far(&self) -> MutexGuard<'_, Response> {
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.so_far)
     }
 
     fn target(&self) -> Result<&Target, Failure> {

@@ -18,12 +18,13 @@ use tokio::time::Instant;
 
 use crate::error::{Failure, Kind};
 use crate::in_flight::InFlight;
-use crate::io::{Host, Io, lock};
+use crate::io::{Host, Io};
 use crate::request::Mail;
 use crate::response::{Receipt, Response, Timings};
 use crate::retry;
 use crate::settings::{AuthMode, Settings, StartTls};
 use crate::stats::Open;
+use crate::sys::lock;
 use crate::target::Target;
 
 /// The properties of a connection to a mail server beyond a [`Key`].
