@@ -27,7 +27,7 @@ pub struct Freshness {
     pub for_authorization: bool,
 }
 
-/// What a stored answer may be used for.
+/// The permitted use of a stored answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The answer may be used for this long.

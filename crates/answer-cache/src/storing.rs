@@ -78,7 +78,7 @@ impl NotStored {
     }
 }
 
-/// What is stored of an answer, beside its body.
+/// The stored parts of an answer, beside its body.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The answer's freshness.

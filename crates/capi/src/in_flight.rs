@@ -49,7 +49,7 @@ impl Clone for InFlight {
     }
 }
 
-/// What a start keeps alive.
+/// Values that a start keeps alive.
 #[derive(Debug)]
 struct Held {
     request: Option<Arc<Request>>,

@@ -34,7 +34,7 @@ pub(crate) struct Logged {
     pub(crate) age: Duration,
 }
 
-/// What this node knows of the log.
+/// The state of the log as this node knows it.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
     active: AtomicBool,

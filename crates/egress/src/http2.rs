@@ -66,7 +66,7 @@ pub(crate) struct Http2 {
     assumed: usize,
 }
 
-/// What moves the bytes of a connection.
+/// The driver that moves the bytes of a connection.
 pub(crate) struct Driver {
     connection: Connection<Watched, Bytes>,
     pings: Option<PingPong>,

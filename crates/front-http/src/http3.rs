@@ -142,7 +142,7 @@ async fn serve<A: Application>(
     traffic.count(&quic, &front.metrics);
 }
 
-/// What was counted of a connection's bytes.
+/// The counted bytes of a connection.
 #[derive(Debug, Default)]
 struct Traffic {
     received: u64,

@@ -21,7 +21,7 @@ use crate::shared::{Owner, Shared};
 use crate::status::{GroupState, GroupStatus, WorkerState};
 use crate::{BootFiles, Options, Others, Scaling, StartError, frames};
 
-/// What is known of a script.
+/// Known facts about a script.
 #[derive(Debug)]
 enum Group {
     /// The script does not wait, or there are too many groups.

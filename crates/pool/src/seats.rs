@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// How long a group keeps its only worker while groups without one wait, and there are fewer workers than such groups.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What a group needs.
+/// The demand of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Workers for the requests that run or wait.

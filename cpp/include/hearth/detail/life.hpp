@@ -282,7 +282,7 @@ protected:
         }
     }
 
-    // This start, for who can end it, and none after it.
+    // This start, for the code that can end it, and none after it.
     cancellation::entry this_start() {
         return {this->weak_from_this(), epoch_,
             [](void *object, unsigned start) { end_start(static_cast<Derived *>(object), start); }};

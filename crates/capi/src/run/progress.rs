@@ -1,4 +1,4 @@
-//! What is reported while bytes move, and what ends a request whose bytes do not move.
+//! Reports of progress while bytes move, and the end of a request whose bytes do not move.
 
 use std::sync::Arc;
 use std::time::Duration;

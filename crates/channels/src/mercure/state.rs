@@ -44,7 +44,7 @@ pub(super) struct Kept {
 
 #[derive(Debug)]
 pub(super) struct Connected {
-    /// What other nodes and the subscription API know of it, if there is one.
+    /// The subscriber as other nodes and the subscription API see it, if there is one.
     pub(super) member: Option<Arc<Member>>,
     pub(super) interest: Arc<Interest>,
     pub(super) queue: mpsc::Sender<Bytes>,

@@ -31,7 +31,7 @@ const CONTROL_FRAME: u64 = 4 << 10;
 pub(super) type Stopped =
     Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync>>;
 
-/// What the request's task shares with the stream that h3 has.
+/// State that the request's task shares with the stream that h3 has.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Bytes of the body that the application has taken.
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-/// What the connection's task shares with the connection that h3 has.
+/// State that the connection's task shares with the connection that h3 has.
 #[derive(Default)]
 pub(super) struct Admission {
     arrival: Mutex<Option<Arrival>>,
@@ -273,7 +273,7 @@ impl quic::SendStream<Bytes> for Request {
     }
 }
 
-/// What a client sends.
+/// The receiving half of a request's stream.
 #[derive(Debug)]
 pub(crate) struct Receive {
     stream: quinn::RecvStream,
@@ -335,7 +335,7 @@ impl Drop for Receive {
     }
 }
 
-/// What the client is sent.
+/// The sending half of a request's stream.
 pub(super) struct Sending {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,

@@ -24,7 +24,7 @@ use crate::request_body::RequestBody;
 use crate::route::{self, Decision, Disk};
 use crate::trace;
 
-/// What all events of a connection share.
+/// The parts that all events of a connection share.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     /// The connection's id in text.

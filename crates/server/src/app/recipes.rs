@@ -22,7 +22,7 @@ pub(crate) struct Known {
     pub boot: Result<PathBuf, String>,
 }
 
-/// What is known of an application.
+/// Known facts about an application.
 struct Recipe {
     name: &'static str,
     /// All of these files are there.

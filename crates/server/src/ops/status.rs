@@ -138,7 +138,7 @@ pub(crate) struct OfApplication {
     pub fallback: Option<Fallback>,
     /// The costs of `fork` and `request` in words, where they decided between the two.
     pub costs: Option<String>,
-    /// What is preloaded, if `php.preload` is set.
+    /// The preloaded files, if `php.preload` is set.
     pub preload: Option<Preloaded>,
     /// PSS of all its processes together.
     pub pss_bytes: Option<u64>,

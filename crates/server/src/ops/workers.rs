@@ -36,7 +36,7 @@ pub(crate) struct Served {
     pub fallback: Option<Fallback>,
     /// The line that explains what runs.
     pub explanation: String,
-    /// What is preloaded, if `php.preload` is set.
+    /// The preloaded files, if `php.preload` is set.
     pub preload: Option<Preloaded>,
 }
 

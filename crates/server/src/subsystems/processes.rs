@@ -47,7 +47,7 @@ pub(crate) struct Definition {
     pub(crate) cron: Option<(Cron, TimeZone)>,
     pub(crate) stop_signal: Signal,
     pub(crate) stop_timeout: Duration,
-    /// What starts it, or why it cannot be started.
+    /// The program that starts it, or why it cannot be started.
     pub(crate) launcher: Result<Launcher, Failure>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn launcher(options: ProgramOptions) -> Result<Launcher, Failure> {
         .map_err(|error| Failure::caused_by("it cannot be confined", &error, "correct `[sandbox]`"))
 }
 
-/// What one slot is to run.
+/// The work of one slot.
 type Wanted = Option<Arc<Definition>>;
 
 /// All supervised commands of a server. They outlive generations.

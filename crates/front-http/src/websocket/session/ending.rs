@@ -33,7 +33,7 @@ impl Reason {
 pub(super) struct Ending {
     stage: Stage,
     reason: Option<Reason>,
-    /// What comes is read and dropped: after a violation nothing can be decoded.
+    /// Further bytes are read and dropped: after a violation nothing can be decoded.
     discards: bool,
     until: Option<Instant>,
 }

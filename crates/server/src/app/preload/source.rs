@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use crate::app::tokens::{Token, tokens};
 
-/// What is known of a file. Symbols are in lower case and with their namespaces; functions end with `()`.
+/// Known facts about a file. Symbols are in lower case and with their namespaces; functions end with `()`.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// Declared when the file is compiled.
@@ -36,7 +36,7 @@ pub(super) struct Source {
 /// Statements that include a file.
 const INCLUDES: &[&str] = &["include", "include_once", "require", "require_once"];
 
-/// What an opening bracket has begun.
+/// The construct that an opening bracket has begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     Namespace,

@@ -190,7 +190,7 @@ by_name! { Handler, "KIND",
     "console" => Self::Console,
 }
 
-/// What becomes of an application that does not boot.
+/// The handling of an application that does not boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BootFailure {
     /// Another model runs in its place, and the boot is tried again until it succeeds.

@@ -51,7 +51,7 @@ pub(super) struct Slot {
     background: BTreeMap<u32, Background>,
 }
 
-/// What a run of `cron` has left in the background.
+/// Processes that a run of `cron` has left in the background.
 #[derive(Debug)]
 struct Background {
     guard: Option<Arc<Guard>>,

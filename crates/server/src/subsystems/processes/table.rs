@@ -1,4 +1,4 @@
-//! What operators know of supervised commands: which are wanted, which run, and how they have ended.
+//! Supervised commands as operators see them: which are wanted, which run, and how they have ended.
 //!
 //! Invariants
 //! - Counters of a name count since the start of the server, whatever releases have come and gone.

@@ -1,4 +1,4 @@
-//! What the calls in a file ask for by name, and which of them change the autoloaders.
+//! Names that the calls in a file ask for, and calls that change the autoloaders.
 
 use super::{Reader, last_part, lower};
 use crate::app::tokens::Token;

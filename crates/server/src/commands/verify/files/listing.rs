@@ -138,7 +138,7 @@ struct Walk<'l> {
     listing: Listing,
 }
 
-/// What one folder contains.
+/// The content of one folder.
 #[derive(Default)]
 struct Branch {
     entered: HashSet<Id>,
