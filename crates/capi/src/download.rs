@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use async_compression::tokio::bufread::{
@@ -52,7 +52,7 @@ pub(crate) async fn take(
     asked_for_compression: bool,
     method: &Method,
 ) -> Result<(), Failure> {
-    let so_far = || lock(&so_far);
+    let so_far = || lock(so_far);
     let extras = in_flight.spec.extras.as_deref();
     let sink = extras.and_then(|extras| extras.sink);
     let limit = if sink.is_some() { None } else { in_flight.spec.settings.max_response_size };

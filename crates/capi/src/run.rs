@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, Version};
 use tokio::time::Instant;
 
 pub(crate) use self::progress::aborted;
-use self::progress::{idle, tell, tell_once};
+use self::progress::{idle, report_once, report_progress};
 use crate::calls::{Far, Flow};
 use crate::cookies::Jar;
 use crate::debug::Watcher;
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     };
     drop(way);
     if result.is_ok() && progress.is_some() {
-        tell_once(io, in_flight, &track).await?;
+        report_once(io, in_flight, &track).await?;
     }
     result
 }
@@ -132,7 +132,7 @@ impl<'a> Way<'a> {
             (None, Cookies::Engine) => Some(Arc::clone(&io.runtime.jar)),
         };
         let began = Instant::now();
-        lock(&so_far).timings.queued = began - in_flight.began();
+        lock(so_far).timings.queued = began - in_flight.began();
         Self {
             io,
             host,
@@ -155,7 +155,7 @@ impl<'a> Way<'a> {
     }
 
     fn so_far(&self) -> MutexGuard<'_, Response> {
-        lock(&self.so_far)
+        lock(self.so_far)
     }
 
     fn target(&self) -> Result<&Target, Failure> {
