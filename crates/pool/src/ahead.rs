@@ -170,7 +170,7 @@ pub(crate) struct Lines {
     /// Number of requests that are written ahead.
     ahead: usize,
     pub(crate) service: ServiceTime,
-    /// There are unsent bytes, and the task that writes them was woken.
+    /// Whether there are unsent bytes, and the task that writes them was woken.
     woken: bool,
     /// Wakes the task that writes at the end of the turn, and again while a socket is full.
     turn: Arc<Notify>,
