@@ -63,7 +63,7 @@ fn laravel_gets_each_request_as_it_would_read_it_itself() {
     let app = laravel();
     for model in ["worker", "snapshot"] {
         let site = app.serve(model);
-        let mut client = testkit::Http1Client::connect(site.address.parse().unwrap()).unwrap();
+        let mut client = testkit::Client::connect(site.address.parse().unwrap()).unwrap();
         let form = [("Content-Type", "application/x-www-form-urlencoded")];
         let json = [("Content-Type", "application/json; charset=utf-8")];
         let fields = [("Cookie", "a=1; b[x]=2"), ("Accept-Language", "de"), ("X-Name", "é")];
