@@ -8,37 +8,36 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
-use crate::paced::Paced;
 use crate::stream::Stream;
 
 /// A shorter wait proves nothing: a response may take that long from far away.
 const WITNESS: Duration = Duration::from_millis(500);
 
 /// A stream that counts arrivals.
-pub(crate) type Watched = InspectReader<Paced<Stream>, Box<dyn FnMut(&[u8]) + Send>>;
+pub(crate) type Heard = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// The state of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     /// The number of arrivals.
-    arrivals: AtomicU64,
+    heard: AtomicU64,
     suspected: AtomicBool,
     suspicion: Notify,
 }
 
 impl Silence {
     /// Wraps a stream, and counts what arrives.
-    pub(crate) fn watch(self: &Arc<Self>, stream: Stream) -> Watched {
+    pub(crate) fn hear(self: &Arc<Self>, stream: Stream) -> Heard {
         let silence = Arc::clone(self);
-        let arrivals = move |_: &[u8]| {
-            silence.arrivals.fetch_add(1, Relaxed);
+        let heard = move |_: &[u8]| {
+            silence.heard.fetch_add(1, Relaxed);
         };
-        InspectReader::new(Paced::new(stream), Box::new(arrivals))
+        InspectReader::new(stream, Box::new(heard))
     }
 
     /// Registers a call that waits, until the returned guard is dropped.
     pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked { silence: self, arrivals: self.arrivals.load(Relaxed), since: Instant::now() }
+        Asked { silence: self, heard: self.heard.load(Relaxed), since: Instant::now() }
     }
 
     /// Reports that a call has waited, and no byte arrived since.
@@ -61,14 +60,14 @@ impl Silence {
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     silence: &'a Silence,
-    arrivals: u64,
+    heard: u64,
     since: Instant,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let silence = self.silence;
-        if silence.arrivals.load(Relaxed) == self.arrivals && self.since.elapsed() >= WITNESS {
+        if silence.heard.load(Relaxed) == self.heard && self.since.elapsed() >= WITNESS {
             silence.suspected.store(true, Relaxed);
             silence.suspicion.notify_one();
         }
