@@ -148,7 +148,7 @@ static enum step take(struct session_values *values, const uint8_t **at, const u
             continue;
         }
         enum step step = line_ends(values);
-        bool keep = step == VALUE; /* for who looks at it */
+        bool keep = step == VALUE; /* for the code that reads it */
         if (!keep) {
             values->line_len = 0;
             values->long_line = false;

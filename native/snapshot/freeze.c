@@ -248,7 +248,7 @@ static void unblock_signals(uint64_t before) {
 
 /* --- in the worker ---------------------------------------------------------------------------------------------------------------------- */
 
-/* A file's memory that must stay its own: who writes to it retires the process. */
+/* A file's memory that must stay its own: a write to it retires the process. */
 static void guard_read_only(void) {
     struct engine *e = engine;
     e->guarded_count = 0;

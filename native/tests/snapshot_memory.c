@@ -127,11 +127,11 @@ static void read_new_pages(unsigned n) {
  * have become private, and one of them is not among the found. */
 static void read_here_write_there(unsigned n) {
     const volatile unsigned char *pages = boot.anon;
-    const volatile unsigned char *elsewhere = boot.chunk;
+    const volatile unsigned char *before = boot.chunk;
     boot.anon[0]++;
     if (n > 0) {
         boot.file[n % FILE_PAGES * PAGE] ^= (unsigned char)(0x55 | pages[(2 * n + 1) * PAGE]);
-        (void)elsewhere[CHUNK - n * PAGE];
+        (void)before[CHUNK - n * PAGE];
     }
 }
 

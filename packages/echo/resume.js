@@ -24,7 +24,7 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
         return send.call(this, name, data, channel);
     };
 
-    const hear = ({ data: text }) => {
+    const receive = ({ data: text }) => {
         // pusher-js has parsed it already; most messages have nothing for us.
         if (typeof text !== 'string' || !/"offset"|subscription_succeeded|hearth:resume/.test(text)) {
             return;
@@ -56,8 +56,8 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
         if (transport === undefined) {
             throw new Error('@hearth/echo: this version of pusher-js has its transport in another place');
         }
-        transport.unbind('message', hear);
-        transport.bind('message', hear);
+        transport.unbind('message', receive);
+        transport.bind('message', receive);
     };
     pusher.connection.bind('connected', listen);
     if (pusher.connection.state === 'connected') {

@@ -124,7 +124,7 @@ public:
     http &add_query(const key_values &pairs) {
         return edit([&] {
             for (const auto &[name, value] : pairs) {
-                judge(hearth_request_add_query(
+                check(hearth_request_add_query(
                           handle_, name.data(), name.size(), value.data(), value.size()),
                     code::url_set);
             }
@@ -135,7 +135,7 @@ public:
     http &add_headers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
-                judge(hearth_request_add_header(
+                check(hearth_request_add_header(
                           handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
@@ -144,7 +144,7 @@ public:
     // Removes fields, including the default ones: User-Agent, Accept, Accept-Encoding.
     http &remove_header(std::string_view name) {
         return edit([&] {
-            judge(
+            check(
                 hearth_request_remove_header(handle_, name.data(), name.size()), code::headers_set);
         });
     }
@@ -152,7 +152,7 @@ public:
     http &add_trailers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
-                judge(hearth_request_add_trailer(
+                check(hearth_request_add_trailer(
                           handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
@@ -223,7 +223,7 @@ public:
         return edit([&] {
             type(content_type);
             no_source();
-            judge(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
+            check(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
         });
     }
     // A body from `source`; without a length it is sent in chunks. Without `rewind` it can be sent once: a request that would send it again,
@@ -255,7 +255,7 @@ public:
     // Cookies from and to this jar.
     http &cookies(const cookie_jar &jar) {
         return edit([&] {
-            judge(hearth_request_set_jar(handle_, jar.native_handle()), code::options_set);
+            check(hearth_request_set_jar(handle_, jar.native_handle()), code::options_set);
         });
     }
     // Ends the request when that source requests it.
@@ -304,8 +304,8 @@ public:
         edit([&] {
             extra().event.swap(take);
             extra().largest_event = largest;
-            judge(hearth_request_remove_header(handle_, "Accept", HEARTH_TEXT), code::headers_set);
-            judge(hearth_request_add_header(
+            check(hearth_request_remove_header(handle_, "Accept", HEARTH_TEXT), code::headers_set);
+            check(hearth_request_add_header(
                       handle_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),
                 code::headers_set);
         });

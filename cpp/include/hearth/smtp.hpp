@@ -188,7 +188,7 @@ public:
     // The address for reports of failed delivery, if it is not the author's; empty: no reports.
     smtp &sender(std::string_view spec) {
         return edit([&] {
-            judge(hearth_mail_set_sender(handle_, spec.data(), spec.size()), code::recipients_set);
+            check(hearth_mail_set_sender(handle_, spec.data(), spec.size()), code::recipients_set);
         });
     }
     smtp &to(const address &one) { return add(HEARTH_MAIL_TO, one); }
@@ -207,13 +207,13 @@ public:
     }
     smtp &subject(std::string_view text) {
         return edit([&] {
-            judge(hearth_mail_set_subject(handle_, text.data(), text.size()), code::headers_set);
+            check(hearth_mail_set_subject(handle_, text.data(), text.size()), code::headers_set);
         });
     }
     smtp &add_headers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
-                judge(hearth_mail_add_header(
+                check(hearth_mail_add_header(
                           handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
@@ -257,7 +257,7 @@ public:
     // The whole message, fields included. Line ends become CR LF, Bcc is taken out, Date and Message-ID are put in where they are missing.
     smtp &set_body(const recipients &all, std::string_view raw) {
         return add_recipients(all).edit(
-            [&] { judge(hearth_mail_set_raw(handle_, raw.data(), raw.size()), code::body_set); });
+            [&] { check(hearth_mail_set_raw(handle_, raw.data(), raw.size()), code::body_set); });
     }
 
     // ---- how ----
@@ -287,7 +287,7 @@ private:
     smtp &add(int kind, const address &one) {
         return edit([&] {
             const auto text = one.text();
-            judge(hearth_mail_add_recipient(handle_, kind, text.data(), text.size()),
+            check(hearth_mail_add_recipient(handle_, kind, text.data(), text.size()),
                 code::recipients_set);
         });
     }
@@ -307,7 +307,7 @@ private:
             given.data_size = data.size();
             given.path = path.data();
             given.path_size = path.size();
-            judge(hearth_mail_add_part(handle_, &given), code::mime_set);
+            check(hearth_mail_add_part(handle_, &given), code::mime_set);
         });
     }
     // To the library a part without a path is one of bytes.
@@ -364,11 +364,11 @@ private:
         }
         aim(url, [&](std::string_view bare) {
             const auto status = hearth_mail_set_target(handle_, bare.data(), bare.size());
-            judge(status,
+            check(status,
                 status == HEARTH_UNSUPPORTED ? code::unsupported_protocol : code::url_malformed);
         });
         const auto author = from.text();
-        judge(hearth_mail_set_from(handle_, author.data(), author.size()), code::recipients_set);
+        check(hearth_mail_set_from(handle_, author.data(), author.size()), code::recipients_set);
     }
 
     // ---- functions that detail::life calls ----

@@ -15,9 +15,9 @@ pub enum Delta {
     /// The directive is missing.
     #[default]
     Absent,
-    /// Its value is no number of seconds: the answer is stale.
+    /// The value is no number of seconds: the answer is stale.
     Invalid,
-    /// Its value.
+    /// The value.
     Seconds(u32),
 }
 
@@ -141,11 +141,11 @@ pub(crate) fn asks_for(headers: &HeaderMap, name: &str) -> bool {
 /// One directive as it is written.
 #[derive(Debug)]
 struct Item {
-    /// Its name in lower case.
+    /// The directive's name in lower case.
     name: String,
-    /// Its argument without quotes.
+    /// The argument without quotes.
     argument: Option<String>,
-    /// It follows the grammar: no white space around `=`, quotes are closed.
+    /// Whether the directive follows the grammar: no white space around `=`, closed quotes.
     exact: bool,
 }
 

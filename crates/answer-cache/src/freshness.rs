@@ -21,20 +21,20 @@ pub struct Freshness {
     pub while_revalidate: Duration,
     /// How long it may be used after its lifetime if the application fails.
     pub if_error: Duration,
-    /// It must be revalidated before each use.
+    /// Whether the answer must be revalidated before each use.
     pub validate_always: bool,
-    /// It answers requests with `Authorization`, too.
+    /// Whether the answer is for requests with `Authorization`, too.
     pub for_authorization: bool,
 }
 
-/// What a stored answer may be used for.
+/// The permitted use of a stored answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It answers requests, for this long.
+    /// The answer may be used for this long.
     Fresh(Duration),
-    /// It answers requests while it is revalidated.
+    /// The answer may be used while it is revalidated.
     WhileRevalidating,
-    /// It must be revalidated first. With `true` it answers requests if the application fails.
+    /// The answer must be revalidated first. With `true` it may be used if the application fails.
     Stale(bool),
 }
 

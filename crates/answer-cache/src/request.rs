@@ -11,17 +11,17 @@ use crate::directives::asks_for;
 /// Why the cache takes no part in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bypass {
-    /// Its method is neither GET nor HEAD.
+    /// The request's method is neither GET nor HEAD.
     Method,
-    /// It has a body.
+    /// The request has a body.
     Body,
-    /// It has a cookie.
+    /// The request has a cookie.
     Cookie,
-    /// It has a precondition that only the application can judge.
+    /// The request has a precondition that only the application can check.
     Precondition,
     /// `Cache-Control: no-store`.
     NoStore,
-    /// Its client has shown a certificate: the answer is for no other client.
+    /// The client has shown a certificate: the answer is for no other client.
     Certificate,
 }
 
@@ -80,11 +80,11 @@ impl CookieFilter {
 /// A request that the cache may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// It has `Authorization`.
+    /// Whether the request has `Authorization`.
     pub authorized: bool,
     /// Only a stored answer is wanted; without one the answer is 504.
     pub only_if_cached: bool,
-    /// Its answer may be stored, and may serve others that wait for the same: a GET for the whole.
+    /// Whether the answer may be stored, and used for waiting requests: the request is a GET for the whole.
     pub may_fill: bool,
 }
 

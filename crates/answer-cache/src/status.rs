@@ -14,7 +14,7 @@ pub enum Forwarded {
     Bypass(Bypass),
     /// Nothing was stored for its URI.
     UriMiss,
-    /// What was stored was stale.
+    /// The stored answer was stale.
     Stale,
 }
 

@@ -20,11 +20,11 @@ const UNDERSTOOD: [u16; 15] =
 /// An answer, and how it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// Its status.
+    /// The answer's status.
     pub status: StatusCode,
-    /// Its header fields.
+    /// The answer's header fields.
     pub headers: &'a HeaderMap,
-    /// Its request has `Authorization`.
+    /// Whether the request has `Authorization`.
     pub authorized: bool,
     /// The time of its arrival.
     pub received: SystemTime,
@@ -39,23 +39,23 @@ pub enum NotStored {
     NoStore,
     /// `private`.
     Private,
-    /// Its request has `Authorization`, and nothing says that the answer is for everyone.
+    /// The request has `Authorization`, and no field says that the answer is for everyone.
     Authorization,
-    /// It sets a cookie.
+    /// The answer sets a cookie.
     SetCookie,
-    /// Its status is partial, interim or not modified.
+    /// The answer's status is partial, interim or not modified.
     Status,
     /// Nothing says how long it is fresh, or it is stale and has no validator.
     NoFreshness,
     /// `Vary: *`, or `Vary` names too much.
     Vary,
-    /// It is a stream of events.
+    /// The answer is a stream of events.
     Stream,
-    /// It has more tags than this cache keeps.
+    /// The answer has more tags than this cache keeps.
     Tags,
-    /// It is larger than the limit.
+    /// The answer is larger than the limit.
     Size,
-    /// Its body is a file that the front sends.
+    /// The answer's body is a file that the front sends.
     File,
 }
 
@@ -78,10 +78,10 @@ impl NotStored {
     }
 }
 
-/// What is stored of an answer, beside its body.
+/// The stored parts of an answer, beside its body.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its freshness.
+    /// The answer's freshness.
     pub freshness: Freshness,
     /// The request's fields by which it was chosen, if any.
     pub vary: Option<Rule>,

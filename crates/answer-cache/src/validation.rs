@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-/// What a client's conditions come to.
+/// The result of a client's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditional {
     /// The whole answer is sent.

@@ -16,9 +16,9 @@ const MOST_BYTES: usize = 1024;
 /// Why an answer with this `Vary` is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VaryError {
-    /// It depends on something that is in no field: `*`.
+    /// The answer depends on something that is in no field: `*`.
     Any,
-    /// It names too much, or something that is no field.
+    /// `Vary` names too much, or something that is no field.
     TooMuch,
 }
 

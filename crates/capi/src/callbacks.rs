@@ -14,8 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::calls::{Execute, Executor};
 use crate::error::Refused;
-use crate::io::lock;
-use crate::sys;
+use crate::sys::{self, lock};
 
 /// Number of calls to collect before the callback thread is woken, because that costs as much as a small request. It is
 /// woken earlier if the I/O thread has handled everything that was ready.
@@ -120,13 +119,13 @@ impl<M: Make> Callbacks<M> {
         if !threaded {
             return Some(call());
         }
-        let (tell, told) = oneshot::channel();
-        self.tell(true, move || drop(tell.send(call())));
-        told.await.ok()
+        let (result, returned) = oneshot::channel();
+        self.notify(true, move || drop(result.send(call())));
+        returned.await.ok()
     }
 
     /// Calls the caller where its callbacks run, and does not wait.
-    pub(crate) fn tell(self: &Arc<Self>, threaded: bool, call: impl FnOnce() + Send + 'static) {
+    pub(crate) fn notify(self: &Arc<Self>, threaded: bool, call: impl FnOnce() + Send + 'static) {
         if threaded {
             self.put(|calls| calls.push_back(Call::Ask(Box::new(call))));
         } else {

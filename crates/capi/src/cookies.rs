@@ -6,14 +6,14 @@
 //! - A child of a fork takes no lock of the parent's.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use cookie_store::{Cookie, CookieDomain, CookieError, CookieStore, StoreAction};
 use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
 use url::Url;
 
 use crate::error::Refused;
-use crate::sys::{Once, PerProcess};
+use crate::sys::{Once, PerProcess, lock};
 
 /// The files of the list in Debian and Fedora.
 const LISTS: [&str; 2] = [
@@ -136,7 +136,7 @@ impl Jar {
                 Err(TryLockError::WouldBlock) => Store::default(),
             })
         };
-        self.own.get(inherit).lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.own.get(inherit))
     }
 
     /// Accepts the cookies of a response from `url`.
@@ -259,19 +259,19 @@ mod tests {
     fn a_cookie_for_a_public_suffix_is_rejected() {
         let list = "// ===BEGIN ICANN DOMAINS===\nuk\nco.uk\n// ===END ICANN DOMAINS===\n";
         let list: publicsuffix::List = list.parse().expect("a list");
-        let judged = |text: &'static str, url: &str| {
+        let checked = |text: &'static str, url: &str| {
             let url = Url::parse(url).expect("a URL");
             for_its_domain(Cookie::parse(text, &url).expect("a cookie"), &url, Some(&list))
         };
-        let refused = judged("a=1; Domain=co.uk", "http://shop.co.uk/");
+        let refused = checked("a=1; Domain=co.uk", "http://shop.co.uk/");
         assert_eq!(refused, Err(CookieError::PublicSuffix));
-        let shop = judged("a=1; Domain=shop.co.uk", "http://www.shop.co.uk/").expect("taken");
+        let shop = checked("a=1; Domain=shop.co.uk", "http://www.shop.co.uk/").expect("taken");
         assert_eq!(shop.domain, CookieDomain::Suffix("shop.co.uk".into()));
         // A cookie of the suffix itself stays with that host.
-        let own = judged("a=1; Domain=co.uk", "http://co.uk/").expect("taken");
+        let own = checked("a=1; Domain=co.uk", "http://co.uk/").expect("taken");
         assert_eq!(own.domain, CookieDomain::HostOnly("co.uk".into()));
         // A name that is not on the list, such as one in a private network, is not a suffix.
-        assert!(judged("a=1; Domain=intranet", "http://wiki.intranet/").is_ok());
+        assert!(checked("a=1; Domain=intranet", "http://wiki.intranet/").is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Values of secret fields are shown only to callers that have asked for them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use egress::{Secured, Sight, Tap, TlsVersion};
@@ -13,6 +13,7 @@ use crate::in_flight::InFlight;
 use crate::peer;
 use crate::progress::{Held, Track};
 use crate::runtime::Runtime;
+use crate::sys::lock;
 
 /// Fields with secret values, in lower case.
 const SECRET: [&[u8]; 6] = [
@@ -62,26 +63,26 @@ impl<'a> Watcher<'a> {
 
     /// The time that a try waits for a connection does not count as idle.
     fn waits(&self, held: Option<Held<'a>>) {
-        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *lock(&self.waits) = held;
     }
 
-    fn tell(&self, seen: Seen, bytes: Vec<u8>) {
+    fn report(&self, seen: Seen, bytes: Vec<u8>) {
         let Some(debug) = self.debug else { return };
         let caller = Arc::clone(self.in_flight);
-        self.runtime.callbacks.tell(self.in_flight.spec.threaded, move || {
+        self.runtime.callbacks.notify(self.in_flight.spec.threaded, move || {
             debug.call(caller.request().as_ref(), seen, &bytes);
         });
     }
 
     /// Reports a line of the library's own.
-    pub(crate) fn say(&self, line: &str) {
-        self.tell(Seen::Text, format!("{line}\n").into_bytes());
+    pub(crate) fn text(&self, line: &str) {
+        self.report(Seen::Text, format!("{line}\n").into_bytes());
     }
 
     fn head(&self, seen: Seen, head: &[u8]) {
         let secrets = self.debug.is_some_and(|debug| debug.secrets);
         let shown = if secrets { head.to_vec() } else { redacted(head) };
-        self.tell(seen, shown);
+        self.report(seen, shown);
     }
 
     fn secured(&self, secured: &Secured) {
@@ -89,10 +90,10 @@ impl<'a> Watcher<'a> {
             TlsVersion::V1_2 => "1.2",
             TlsVersion::V1_3 => "1.3",
         };
-        self.say(&format!("TLS {version}, {}", secured.cipher));
+        self.text(&format!("TLS {version}, {}", secured.cipher));
         for certificate in &secured.chain {
             let facts = peer::Facts::of(certificate);
-            self.say(&format!(
+            self.text(&format!(
                 "Certificate: subject {}; issuer {}; names {}",
                 facts.subject, facts.issuer, facts.names
             ));
@@ -112,7 +113,7 @@ impl Tap for Watcher<'_> {
                 let to = address.map_or_else(|| "a unix socket".to_owned(), |to| to.to_string());
                 let what = if kept { "Kept connection" } else { "Connected" };
                 let version = if http2 { "HTTP/2" } else { "HTTP/1.1" };
-                self.say(&format!("{what} to {to}, {version}"));
+                self.text(&format!("{what} to {to}, {version}"));
                 if let Some(secured) = secured.filter(|_| !kept) {
                     self.secured(secured);
                 }

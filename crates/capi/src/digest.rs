@@ -9,6 +9,8 @@ use md5::{Digest as _, Md5};
 use ring::digest::{SHA256, digest};
 use ring::rand::SecureRandom as _;
 
+use crate::sys::lock;
+
 /// A challenge of an origin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Challenge {
@@ -175,7 +177,7 @@ impl Session {
         ring::rand::SystemRandom::new().fill(&mut random).ok()?;
         let cnonce = hex(&random);
         let count = {
-            let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut used = lock(&self.used);
             *used += 1;
             *used
         };

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use async_compression::tokio::bufread::{
@@ -33,6 +33,7 @@ use crate::progress::Track;
 use crate::response::Response;
 use crate::run::aborted;
 use crate::stats::Numbers;
+use crate::sys::lock;
 
 /// How much is decompressed at once.
 const PIECE: usize = 32 << 10;
@@ -51,7 +52,7 @@ pub(crate) async fn take(
     asked_for_compression: bool,
     method: &Method,
 ) -> Result<(), Failure> {
-    let so_far = || so_far.lock().unwrap_or_else(PoisonError::into_inner);
+    let so_far = || lock(so_far);
     let extras = in_flight.spec.extras.as_deref();
     let sink = extras.and_then(|extras| extras.sink);
     let limit = if sink.is_some() { None } else { in_flight.spec.settings.max_response_size };
@@ -241,10 +242,6 @@ struct Coming {
 }
 
 type Shared = Arc<Mutex<Coming>>;
-
-fn lock(coming: &Shared) -> MutexGuard<'_, Coming> {
-    coming.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Coming {
     fn poll_piece(

@@ -9,7 +9,7 @@
 )]
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::calls::Executor;
@@ -18,7 +18,7 @@ use crate::error::Refused;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::stats::{HttpNumbers, Numbers};
-use crate::sys::{OurProcess, Shared};
+use crate::sys::{OurProcess, Shared, lock};
 use crate::target::Target;
 
 /// An engine.
@@ -133,7 +133,7 @@ impl Engine {
         make: impl FnOnce() -> Option<Executor>,
     ) -> Result<(), Refused> {
         let place = self.place()?;
-        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = lock(&place.runtime);
         if runtime.is_some() {
             return Err(Refused::state("the engine has begun"));
         }
@@ -160,8 +160,8 @@ impl Engine {
     /// The statistics of its connections, those of ended runtimes included.
     pub(crate) fn connections(&self) -> Result<HttpNumbers, Refused> {
         let place = self.place()?;
-        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = *place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = lock(&place.runtime);
+        let ended = *lock(&place.numbers.ended);
         Ok(match &*runtime {
             Some(runtime) => ended.and(&runtime.egress.report()),
             None => ended,
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Returns whether the calling thread belongs to the runtime, which may not wait for itself.
     pub(crate) fn is_this_thread(&self) -> Result<bool, Refused> {
-        let runtime = self.place()?.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let runtime = lock(&self.place()?.runtime).clone();
         Ok(runtime.is_some_and(|runtime| runtime.is_this_thread()))
     }
 
@@ -183,7 +183,7 @@ impl Engine {
     /// Returns the runtime, started if it did not run.
     pub(crate) fn running(&self) -> Result<Arc<Runtime>, Refused> {
         let place = self.place()?;
-        let mut runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runtime = lock(&place.runtime);
         if self.freed.load(SeqCst) {
             return Err(Refused::state("the engine was freed"));
         }
@@ -208,18 +208,18 @@ impl Engine {
     pub(crate) fn stop(&self, patience: Duration) -> Result<bool, Refused> {
         let place = self.place()?;
         // While it ends, it accepts nothing and does not start again.
-        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let runtime = lock(&place.runtime).clone();
         place.stopped.store(true, SeqCst);
         let Some(runtime) = runtime else { return Ok(false) };
         if runtime.is_this_thread() {
             return Err(Refused::state("a callback cannot wait for its own engine"));
         }
         let forced = runtime.end(patience);
-        let mut current = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&place.runtime);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &runtime)) {
             *current = None;
             // In the same step: a caller that reads the statistics counts them once.
-            let mut ended = place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ended = lock(&place.numbers.ended);
             *ended = HttpNumbers { connections: 0, ..ended.and(&runtime.egress.report()) };
         }
         Ok(forced)
@@ -232,7 +232,7 @@ impl Engine {
             && let Ok(place) = self.place()
         {
             // In a callback: the engine ends when the callback has returned.
-            let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let runtime = lock(&place.runtime).take();
             if let Some(runtime) = runtime {
                 runtime.leave();
             }

@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use crate::calls::Done;
 use crate::cookies::Jar;
 use crate::error::{Failure, Kind};
-use crate::io::lock;
 use crate::request::{Request, Spec};
 use crate::response::Response;
 use crate::runtime::Runtime;
-use crate::sys::{self, Once};
+use crate::sys::{self, Once, lock};
 
 const GOING: u8 = 0;
 const ABORTED: u8 = 1;
@@ -43,14 +42,14 @@ pub(crate) struct InFlight {
     rare: Option<Box<Rare>>,
 }
 
-/// The same parts for the next start.
+/// Copies the parts for the next start.
 impl Clone for InFlight {
     fn clone(&self) -> Self {
         Self::new(self.spec.clone())
     }
 }
 
-/// What a start keeps alive.
+/// Values that a start keeps alive.
 #[derive(Debug)]
 struct Held {
     request: Option<Arc<Request>>,

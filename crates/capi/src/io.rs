@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use crate::run;
 use crate::runtime::{Runtime, Stage};
 use crate::settings::Settings;
 use crate::smtp::{self, MailServer, MailServerKey};
+use crate::sys::lock;
 use crate::target::Target;
 
 /// The most concurrent look-ups of names and reads of files.
@@ -127,7 +128,7 @@ struct Hosts {
 /// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
-    /// Its connections if it is a mail server.
+    /// The connections, if this is a mail server.
     pub(crate) mail_server: Option<MailServer>,
     limit: usize,
     state: Mutex<Queue>,
@@ -147,10 +148,6 @@ struct Running {
     in_flight: Option<Arc<InFlight>>,
     /// Wakes it. It stands here and not at the request, of which tens of thousands may wait.
     waker: Option<Waker>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(io: &Arc<Io>) {

@@ -1,12 +1,13 @@
 //! The progress of a request in both directions, and the time of its last byte.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::calls::Far;
+use crate::sys::lock;
 
 /// An unknown total.
 const UNKNOWN: u64 = u64::MAX;
@@ -92,12 +93,12 @@ impl Track {
     }
 
     pub(crate) fn fail(&self, why: &std::io::Error) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+        *lock(&self.failure) = Some(why.to_string());
     }
 
     /// Returns why the caller's body could not be read, if that was the reason.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     pub(crate) fn far(&self) -> Far {

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::Refused;
 use crate::in_flight::{InFlight, Kept};
 use crate::settings::Settings;
-use crate::sys::PerProcess;
+use crate::sys::{PerProcess, lock};
 use crate::target::Target;
 
 /// The parts of a request.
@@ -110,7 +110,7 @@ struct Own {
 
 #[derive(Debug)]
 struct State {
-    /// Its parts, and its last start.
+    /// The request's parts, and its last start.
     start: Arc<InFlight>,
     own_jar: Option<Arc<Jar>>,
     /// Whether that start is under way.
@@ -162,7 +162,7 @@ impl Request {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.own().state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own().state)
     }
 
     /// Returns its state, if it is not under way.
@@ -298,7 +298,7 @@ impl Request {
         state.calling += u32::from(calls);
         drop(state);
         if !calls {
-            self.tell();
+            self.wake_waiting();
         }
     }
 
@@ -308,10 +308,10 @@ impl Request {
         let mut state = self.state();
         state.calling = state.calling.saturating_sub(1);
         drop(state);
-        self.tell();
+        self.wake_waiting();
     }
 
-    fn tell(&self) {
+    fn wake_waiting(&self) {
         let own = self.own();
         if own.waiting.load(SeqCst) > 0 {
             own.over.notify_all();

@@ -9,7 +9,7 @@ mod progress;
 mod tries;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use egress::{Answer, Call, CallError, Interim, Key, Limits, Tap};
@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, Version};
 use tokio::time::Instant;
 
 pub(crate) use self::progress::aborted;
-use self::progress::{idle, tell, tell_once};
+use self::progress::{idle, report_once, report_progress};
 use crate::calls::{Far, Flow};
 use crate::cookies::Jar;
 use crate::debug::Watcher;
@@ -33,6 +33,7 @@ use crate::redirect::{self, Onward};
 use crate::request::{Extras, Payload};
 use crate::response::{Response, Timings};
 use crate::settings::{AuthMode, Cookies, Settings};
+use crate::sys::lock;
 use crate::target::Target;
 use crate::{local_file, upload};
 
@@ -63,11 +64,11 @@ pub(crate) async fn run(
         biased;
         result = way.go() => result,
         failure = idle(&track, spec.settings.idle_timeout) => Err(failure),
-        failure = tell(io, in_flight, &track, &mut far) => Err(failure),
+        failure = report_progress(io, in_flight, &track, &mut far) => Err(failure),
     };
     drop(way);
     if result.is_ok() && progress.is_some() {
-        tell_once(io, in_flight, &track).await?;
+        report_once(io, in_flight, &track).await?;
     }
     result
 }
@@ -131,8 +132,7 @@ impl<'a> Way<'a> {
             (None, Cookies::Engine) => Some(Arc::clone(&io.runtime.jar)),
         };
         let began = Instant::now();
-        so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued =
-            began - in_flight.began();
+        lock(so_far).timings.queued = began - in_flight.began();
         Self {
             io,
             host,
@@ -155,7 +155,7 @@ impl<'a> Way<'a> {
     }
 
     fn so_far(&self) -> MutexGuard<'_, Response> {
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.so_far)
     }
 
     fn target(&self) -> Result<&Target, Failure> {
@@ -178,7 +178,7 @@ impl<'a> Way<'a> {
             let began = Instant::now();
             let result = self.send().await;
             if self.settings.verbose {
-                self.say(&result, began);
+                self.print_outcome(&result, began);
             }
             let answer = match result {
                 Ok(answer) => answer,
@@ -270,7 +270,7 @@ impl<'a> Way<'a> {
                     ..Response::default()
                 };
                 let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
-                io.runtime.callbacks.tell(in_flight.spec.threaded, move || {
+                io.runtime.callbacks.notify(in_flight.spec.threaded, move || {
                     if interim.call(caller.request().as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
@@ -279,7 +279,7 @@ impl<'a> Way<'a> {
         );
         let result = called.await;
         if let (Err(error), Some(watcher)) = (&result, &watcher) {
-            watcher.say(&error.message);
+            watcher.text(&error.message);
         }
         result.map_err(Ok)
     }
@@ -423,7 +423,7 @@ impl<'a> Way<'a> {
         Ok(true)
     }
 
-    fn say(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
+    fn print_outcome(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
         let target = self.target().map_or("", Target::as_str);
         let took = began.elapsed().as_micros();
         match result {

@@ -24,7 +24,7 @@ use crate::io;
 use crate::response::Response;
 use crate::settings::Settings;
 use crate::stats::Numbers;
-use crate::sys::{self, OurProcess};
+use crate::sys::{self, OurProcess, lock};
 
 /// A runtime.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Runtime {
             told.recv().unwrap_or_else(|_gone| Err(std::io::Error::other("its thread ended")));
         match begun {
             Ok(()) => {
-                *runtime.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+                *lock(&runtime.io) = Some(thread);
                 Ok(runtime)
             }
             Err(error) => {
@@ -143,7 +143,7 @@ impl Runtime {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Accepts a start, which completes from here on.
@@ -220,7 +220,7 @@ impl Runtime {
         queue.stage = Stage::Killed;
         drop(queue);
         self.wake.notify_one();
-        let io = self.io.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let io = lock(&self.io).take();
         if let Some(io) = io {
             drop(io.join());
         }

@@ -18,12 +18,13 @@ use tokio::time::Instant;
 
 use crate::error::{Failure, Kind};
 use crate::in_flight::InFlight;
-use crate::io::{Host, Io, lock};
+use crate::io::{Host, Io};
 use crate::request::Mail;
 use crate::response::{Receipt, Response, Timings};
 use crate::retry;
 use crate::settings::{AuthMode, Settings, StartTls};
 use crate::stats::Open;
+use crate::sys::lock;
 use crate::target::Target;
 
 /// The properties of a connection to a mail server beyond a [`Key`].
@@ -209,7 +210,7 @@ pub(crate) async fn run(
         let began = Instant::now();
         let result = way.send().await;
         if settings.verbose {
-            way.say(&result, began);
+            way.print_outcome(&result, began);
         }
         let Err(failure) = result else { return Ok(()) };
         let (tries, uncertain) = {
@@ -409,7 +410,7 @@ impl Way<'_> {
     }
 
     #[expect(clippy::print_stderr, reason = "the option verbose promises it")]
-    fn say(&self, result: &Result<(), Failure>, began: Instant) {
+    fn print_outcome(&self, result: &Result<(), Failure>, began: Instant) {
         let took = began.elapsed().as_micros();
         let (host, port) = (&self.host.key.host, self.host.key.port);
         match result {

@@ -9,9 +9,14 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::num::NonZeroU32;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
+
+/// Locks a mutex. Its value stays usable when a holder has panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The number of this process, in memory that a fork wipes; 0: it has none yet.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
@@ -87,7 +92,7 @@ impl OurProcess {
         process() == self.0
     }
 
-    /// Its number, for [`is_this_process`].
+    /// Returns the process's number, for [`is_this_process`].
     pub(crate) fn number(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.0)
     }
@@ -210,7 +215,7 @@ impl<T> Shared<T> {
     }
 
     pub(crate) fn get(&self) -> Arc<T> {
-        let _locked = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _locked = lock(&self.lock);
         self.clone_out()
     }
 
@@ -236,7 +241,7 @@ impl<T> Shared<T> {
     {
         let old;
         {
-            let _locked = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _locked = lock(&self.lock);
             let mut new = self.clone_out();
             change(Arc::make_mut(&mut new))?;
             old = self.value.swap(Arc::into_raw(new).cast_mut(), SeqCst);

@@ -61,8 +61,8 @@ impl Target {
             ));
         }
         // Parsed with a scheme of the URL standard; `ftp` has a default port that it omits.
-        let judged = Self::parse(format!("ftp://{rest}").as_bytes())?;
-        let (host, port) = judged.host_port();
+        let parsed = Self::parse(format!("ftp://{rest}").as_bytes())?;
+        let (host, port) = parsed.host_port();
         let authority = rest.split('/').next().unwrap_or_default();
         let port = port.or_else(|| authority.ends_with(":21").then_some(21));
         let default = if scheme == "smtps" { 465 } else { 25 };

@@ -178,7 +178,7 @@ impl Acme {
                     let doubled = pace.retry.saturating_mul(1 << (failures - 1).min(20));
                     let wait = doubled.min(pace.longest_retry).mul_f64(1.0 + fastrand::f64() / 4.0);
                     let wait = wait.max(pause.unwrap_or_default().min(LONGEST_PAUSE));
-                    self.say(&reason, held.as_ref(), wait);
+                    self.log_failure(&reason, held.as_ref(), wait);
                     self.note(|report| {
                         report.failed += 1;
                         report.last_failure = Some(reason);
@@ -191,7 +191,7 @@ impl Acme {
     }
 
     /// Logs why there is no new certificate, with a level according to the urgency.
-    fn say(&self, reason: &str, held: Option<&Held>, wait: Duration) {
+    fn log_failure(&self, reason: &str, held: Option<&Held>, wait: Duration) {
         const LATE: Duration = Duration::from_hours(7 * 24);
         let domains = self.options.domains.join(", ");
         let retry_in = wait.as_secs();

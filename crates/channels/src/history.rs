@@ -63,7 +63,7 @@ pub(crate) struct Kept {
     /// Every event with a higher offset is kept.
     complete_after: u64,
     events: VecDeque<Event>,
-    /// Its last subscriber has left: until when it is kept for it, in which of the places for that.
+    /// Set when the last subscriber has left: the time until which the history is kept, and its place.
     wait: Option<(Moment, Place)>,
 }
 

@@ -93,7 +93,7 @@ pub struct Answer {
     pub status: u16,
     /// Header fields.
     pub fields: Vec<(&'static str, String)>,
-    /// What follows the head.
+    /// The part that follows the head.
     pub body: Body,
 }
 

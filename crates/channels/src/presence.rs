@@ -53,9 +53,9 @@ struct Entry {
 /// The effect of a socket's subscription or unsubscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// It was the user's first or last socket on this node.
+    /// Whether this was the user's first or last socket on this node.
     pub(crate) here: bool,
-    /// It was the user's first or last socket on any node.
+    /// Whether this was the user's first or last socket on any node.
     pub(crate) anywhere: bool,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Logged {
     pub(crate) age: Duration,
 }
 
-/// What this node knows of the log.
+/// The state of the log as this node knows it.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
     active: AtomicBool,
@@ -50,7 +50,7 @@ pub(crate) struct SharedLog {
     applied: AtomicU64,
     /// How long before it was applied that event, or the one that is being applied, was stored: milliseconds.
     age: AtomicU64,
-    /// By group of channels: events up to this position may have been removed here.
+    /// Positions by group of channels: events up to there may have been removed here.
     removed: Box<[AtomicU64]>,
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::proof::{self, Verdict};
+use crate::proof;
 use crate::server::Stream;
 use crate::{Protocol, mysql, postgres, redis};
 
@@ -29,17 +29,10 @@ pub(crate) async fn ask(stream: &mut Stream, protocol: Protocol, limit: Duration
     answered.await.then_some(value).flatten()
 }
 
-/// The verdict about a response, and the value in it.
-pub(crate) type Checked<'a> = (Verdict, Option<&'a [u8]>);
-
-/// An incomplete response.
-pub(crate) const MORE: Checked<'_> = (Verdict::More, None);
-/// A response without a value.
-pub(crate) const DOUBT: Checked<'_> = (Verdict::Doubt, None);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proof::{Checked, DOUBT, MORE, Verdict};
 
     /// Asserts that no prefix of a response counts as complete.
     fn check(check: fn(&[u8]) -> Checked<'_>, whole: &[u8], expected: &[u8]) {

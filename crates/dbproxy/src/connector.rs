@@ -185,7 +185,7 @@ impl Drop for Connector {
 /// Reasons why a try-out failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TryError {
-    /// It could not start.
+    /// The connector could not start.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// No session could be opened.

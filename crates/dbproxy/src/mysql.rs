@@ -18,7 +18,7 @@ use self::wire::{Greeting, Packets, Reader, capability};
 use crate::proof::{self, Verdict};
 use crate::server::Stream;
 use crate::sessions::Session;
-use crate::{Login, Refused, capacity};
+use crate::{Login, Refused};
 
 pub(crate) use self::login::{Opened, learn, open};
 pub(crate) use self::wire::{Greeting as Facts, Hello};
@@ -52,12 +52,12 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 
 /// Returns the value of a response with one row of one column, for a session with short result ends
 /// ([`Hello::for_probe`]).
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
+pub(crate) fn only_value(answer: &[u8]) -> proof::Checked<'_> {
     let packets: Vec<_> = Packets::new(answer).map(|(_, content)| content).collect();
     match packets.as_slice() {
         [[1], _definition, [_length, value @ ..], _end] => (Verdict::Clean, Some(value)),
-        [[0xff, ..], ..] | [_, _, _, _, ..] => capacity::DOUBT,
-        _ => capacity::MORE,
+        [[0xff, ..], ..] | [_, _, _, _, ..] => proof::DOUBT,
+        _ => proof::MORE,
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
         Hello { capabilities, packet_limit: 0, charset: 33, database: Some(b"shop".to_vec()) }
     }
 
-    fn say(parts: &[&[u8]]) -> Vec<u8> {
+    fn packets(parts: &[&[u8]]) -> Vec<u8> {
         parts
             .iter()
             .enumerate()
@@ -262,7 +262,7 @@ mod tests {
         let set: Vec<&[u8]> =
             [&[&[COLUMNS][..]][..], &[column; COLUMNS as usize], &[eof, &row, eof]].concat();
         let all: Vec<&[u8]> = [&[ok, eof, ok][..], &set].concat();
-        let clean = say(&all);
+        let clean = packets(&all);
         for at in 0..clean.len() {
             assert_eq!(check(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
         }
@@ -274,9 +274,9 @@ mod tests {
             all.iter().copied().filter(|part| !std::ptr::eq(*part, eof)).collect();
         let short = [&[ok, eof, ok][..], &short[2..], &[eof]].concat();
         let deprecated = hello(capability::DEPRECATE_EOF);
-        assert_eq!(check(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
+        assert_eq!(check(&packets(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
         assert_eq!(
-            check(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            check(&[&packets(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
         assert_eq!(
@@ -287,7 +287,10 @@ mod tests {
             check(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
             Verdict::Doubt
         );
-        assert_eq!(check(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
+        assert_eq!(
+            check(&packets(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0,
+            Verdict::Doubt
+        );
     }
 
     const SAME: &[u8] = b"\x01a\xfb\x01c\x04shop\x04rest";

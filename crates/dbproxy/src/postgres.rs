@@ -17,7 +17,7 @@ use self::wire::Messages;
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
 use crate::sessions::Session;
-use crate::{Login, Refused, capacity};
+use crate::{Login, Refused};
 
 pub(crate) use self::login::open;
 
@@ -37,11 +37,11 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// The first request of a client.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It requests a session; the startup message for the server.
+    /// The client requests a session; the startup message for the server.
     Session(Vec<u8>),
-    /// It cancels a query of another session; the message for the server.
+    /// The client cancels a query of another session; the message for the server.
     Cancel(Vec<u8>),
-    /// It disconnected or violated the protocol.
+    /// The client disconnected or violated the protocol.
     Nothing,
 }
 
@@ -81,18 +81,18 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 }
 
 /// Returns the value of a response with one row of one column.
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
+pub(crate) fn only_value(answer: &[u8]) -> proof::Checked<'_> {
     let mut value = None;
     for (letter, content) in &mut Messages::new(answer) {
         match letter {
-            b'E' => return capacity::DOUBT,
+            b'E' => return proof::DOUBT,
             // The number of columns, and the length of the first.
             b'D' => value = content.get(6..),
             b'Z' => return (Verdict::Clean, value),
             _ => {}
         }
     }
-    capacity::MORE
+    proof::MORE
 }
 
 /// Returns a startup message without special parameters.
@@ -290,7 +290,7 @@ pub(crate) fn error(refused: &Refused) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn say(parts: &[(u8, &[u8])]) -> Vec<u8> {
+    fn packets(parts: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (letter, content) in parts {
             wire::message(&mut bytes, *letter, content);
@@ -312,13 +312,13 @@ mod tests {
     fn a_reset_reply_must_be_complete_and_alone() {
         let all: &[&[u8]] = &[b"ROLLBACK\0", b"DISCARD ALL\0", SELECTED];
         let verdict = |answer: &[u8], expected, nonce| check(answer, expected, nonce).0;
-        let clean = say(CLEAN);
+        let clean = packets(CLEAN);
         for at in 0..clean.len() {
             assert_eq!(verdict(&clean[..at], &all[1..], "abcd"), Verdict::More, "{at}");
         }
         let expected = (Verdict::Clean, b"\0\0\0\x03UTC".to_vec());
         assert_eq!(check(&clean, &all[1..], "abcd"), expected);
-        let before = say(&[(b'C', b"UPDATE 1\0"), (b'Z', b"I")]);
+        let before = packets(&[(b'C', b"UPDATE 1\0"), (b'Z', b"I")]);
         for wrong in [
             [&before[..], &clean].concat(),
             [&clean[..], &before].concat(),
@@ -328,15 +328,15 @@ mod tests {
         }
         assert_eq!(verdict(&clean, &all[1..], "dcba"), Verdict::Doubt);
         assert_eq!(verdict(&clean, all, "abcd"), Verdict::Doubt, "no ROLLBACK in it");
-        let rolled = say(&[(b'C', b"ROLLBACK\0"), (b'Z', b"I")]);
+        let rolled = packets(&[(b'C', b"ROLLBACK\0"), (b'Z', b"I")]);
         assert_eq!(verdict(&[&rolled[..], &clean].concat(), all, "abcd"), Verdict::Clean);
-        let failed = say(&[(b'E', b"SERROR\0\0"), (b'Z', b"I")]);
+        let failed = packets(&[(b'E', b"SERROR\0\0"), (b'Z', b"I")]);
         assert_eq!(verdict(&failed, &all[1..], "abcd"), Verdict::Doubt);
     }
 
     #[test]
     fn a_session_is_asked_for_the_settings_that_were_reported() {
-        let of = |said: &str| say(&[(b'S', b"TimeZone\0UTC\0"), (b'S', said.as_bytes())]);
+        let of = |said: &str| packets(&[(b'S', b"TimeZone\0UTC\0"), (b'S', said.as_bytes())]);
         let welcome = of("server_version\x0017.6 (Debian 17.6-0+deb13u1)\0");
         assert_eq!(
             identify("0123456789abcdef", &welcome),

@@ -13,13 +13,21 @@ const LIMIT: usize = 64 * 1024;
 /// The verdict about the bytes read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They are the beginning of the expected response.
+    /// The bytes are the beginning of the expected response.
     More,
-    /// They are the complete expected response.
+    /// The bytes are the complete expected response.
     Clean,
-    /// They are something else: the session must not be reused.
+    /// The bytes are something else: the session must not be reused.
     Doubt,
 }
+
+/// The verdict about a response, and the value in it.
+pub(crate) type Checked<'a> = (Verdict, Option<&'a [u8]>);
+
+/// An incomplete response.
+pub(crate) const MORE: Checked<'_> = (Verdict::More, None);
+/// A response without a value.
+pub(crate) const DOUBT: Checked<'_> = (Verdict::Doubt, None);
 
 /// Returns an unpredictable text of 32 hexadecimal digits.
 pub(crate) fn nonce() -> String {

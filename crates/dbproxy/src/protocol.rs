@@ -23,11 +23,11 @@ pub(crate) enum SessionRequest {
 /// The first request of a client.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It requests a session.
+    /// The client requests a session.
     SessionRequest(SessionRequest),
-    /// It cancels another session's query.
+    /// The client cancels another session's query.
     Cancel(Vec<u8>),
-    /// It disconnected or violated the protocol.
+    /// The client disconnected or violated the protocol.
     Nothing,
 }
 

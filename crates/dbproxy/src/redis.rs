@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
-use crate::{Login, Refused, capacity};
+use crate::{Login, Refused};
 
 pub(crate) use self::relogin::{LoginLost, Relogin};
 
@@ -88,15 +88,15 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
 }
 
 /// Returns the second of two strings.
-pub(crate) fn second_value(answer: &[u8]) -> capacity::Checked<'_> {
+pub(crate) fn second_value(answer: &[u8]) -> proof::Checked<'_> {
     let mut lines =
         answer.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     match lines.next() {
         Some(b"*2\r\n") => {}
-        Some(_) => return capacity::DOUBT,
-        None => return capacity::MORE,
+        Some(_) => return proof::DOUBT,
+        None => return proof::MORE,
     }
-    lines.nth(3).map_or(capacity::MORE, |line| (Verdict::Clean, line.strip_suffix(b"\r\n")))
+    lines.nth(3).map_or(proof::MORE, |line| (Verdict::Clean, line.strip_suffix(b"\r\n")))
 }
 
 fn check(answer: &[u8], expected: &[u8]) -> Verdict {

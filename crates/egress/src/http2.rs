@@ -28,7 +28,7 @@ use crate::errors::code;
 use crate::http1::Broken;
 use crate::origin::StreamGuard;
 use crate::repeat::Progress;
-use crate::silence::{Heard, Silence};
+use crate::silence::{Silence, Watched};
 use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Reason, Secured};
 
@@ -66,9 +66,9 @@ pub(crate) struct Http2 {
     assumed: usize,
 }
 
-/// What moves the bytes of a connection.
+/// The driver that moves the bytes of a connection.
 pub(crate) struct Driver {
-    connection: Connection<Heard, Bytes>,
+    connection: Connection<Watched, Bytes>,
     pings: Option<PingPong>,
     silence: Arc<Silence>,
 }
@@ -89,7 +89,7 @@ impl Http2 {
             .max_header_list_size(FIELDS)
             // Unwanted answers may still arrive for a while.
             .max_concurrent_reset_streams(1024)
-            .handshake(silence.hear(connected.stream))
+            .handshake(silence.watch(connected.stream))
             .await?;
         let pings = connection.ping_pong();
         let this = Self {

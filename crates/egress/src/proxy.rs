@@ -63,7 +63,7 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
 /// Reads up to and including the empty line, byte by byte, once per connection.
 async fn head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(256);
-    while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
+    while ::http1::head_end(&head, head.len().saturating_sub(1)).is_none() {
         if head.len() >= LONGEST {
             return Err(io::Error::other("its answer has no end"));
         }

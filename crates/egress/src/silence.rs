@@ -14,30 +14,30 @@ use crate::stream::Stream;
 const WITNESS: Duration = Duration::from_millis(500);
 
 /// A stream that counts arrivals.
-pub(crate) type Heard = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
+pub(crate) type Watched = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// The state of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     /// The number of arrivals.
-    heard: AtomicU64,
+    arrivals: AtomicU64,
     suspected: AtomicBool,
     suspicion: Notify,
 }
 
 impl Silence {
     /// Wraps a stream, and counts what arrives.
-    pub(crate) fn hear(self: &Arc<Self>, stream: Stream) -> Heard {
+    pub(crate) fn watch(self: &Arc<Self>, stream: Stream) -> Watched {
         let silence = Arc::clone(self);
-        let heard = move |_: &[u8]| {
-            silence.heard.fetch_add(1, Relaxed);
+        let arrivals = move |_: &[u8]| {
+            silence.arrivals.fetch_add(1, Relaxed);
         };
-        InspectReader::new(stream, Box::new(heard))
+        InspectReader::new(stream, Box::new(arrivals))
     }
 
     /// Registers a call that waits, until the returned guard is dropped.
     pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked { silence: self, heard: self.heard.load(Relaxed), since: Instant::now() }
+        Asked { silence: self, arrivals: self.arrivals.load(Relaxed), since: Instant::now() }
     }
 
     /// Reports that a call has waited, and no byte arrived since.
@@ -60,14 +60,14 @@ impl Silence {
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     silence: &'a Silence,
-    heard: u64,
+    arrivals: u64,
     since: Instant,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let silence = self.silence;
-        if silence.heard.load(Relaxed) == self.heard && self.since.elapsed() >= WITNESS {
+        if silence.arrivals.load(Relaxed) == self.arrivals && self.since.elapsed() >= WITNESS {
             silence.suspected.store(true, Relaxed);
             silence.suspicion.notify_one();
         }

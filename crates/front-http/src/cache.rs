@@ -76,7 +76,7 @@ pub struct DiskError {
     pub source: io::Error,
 }
 
-/// What the cache has done since the start, and what it has now: a part of `/status`.
+/// Counters of the cache since the start, and its content now: a part of `/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheReport {
     /// Requests answered by a fresh stored answer.

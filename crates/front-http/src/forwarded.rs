@@ -91,7 +91,7 @@ pub(crate) enum Contradiction {
     /// The families name different addresses, schemes or hosts.
     #[error("Forwarded and X-Forwarded-{0} contradict each other")]
     Families(&'static str),
-    /// What follows the forwarded host is no port. An application may cut it off, and see a host that has other rules.
+    /// The text behind the forwarded host is no port. An application may cut it off, and see a host that has other rules.
     #[error("the forwarded host has no valid port")]
     Port,
     /// A quoted string in a `Forwarded` field that is used does not end. The client may have opened it to hide what

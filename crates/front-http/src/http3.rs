@@ -56,7 +56,7 @@ async fn serve<A: Application>(
     let mut traffic = Traffic::default();
     // A compressed head is seldom longer than the head; h3 looks at what it has become.
     let limit = front.limits.max_head.saturating_mul(2);
-    let (adapter, door) = quic::Connection::new(quic.clone(), limit);
+    let (adapter, admission) = quic::Connection::new(quic.clone(), limit);
     let mut builder = h3::server::builder();
     builder.max_field_section_size(front.limits.max_head).send_grease(false);
     let mut h3 = match timeout(front.patience.header, builder.build(adapter)).await {
@@ -77,7 +77,7 @@ async fn serve<A: Application>(
             biased;
             accepted = h3.accept() => match accepted {
                 Ok(Some(resolver)) => {
-                    let Some(arrival) = door.arrival() else { break };
+                    let Some(arrival) = admission.arrival() else { break };
                     if idle {
                         phase.busy();
                     }
@@ -119,7 +119,7 @@ async fn serve<A: Application>(
                 () = front.succeeded.cancelled() => {}
             } }, if !ending => {
                 ending = true;
-                door.refuse();
+                admission.refuse();
                 if !matches!(timeout(GOODBYE, h3.shutdown(1)).await, Ok(Ok(()))) {
                     break;
                 }
@@ -130,7 +130,7 @@ async fn serve<A: Application>(
                     break;
                 }
                 ending = true;
-                door.refuse();
+                admission.refuse();
                 if !matches!(timeout(GOODBYE, h3.shutdown(1)).await, Ok(Ok(()))) {
                     break;
                 }
@@ -142,7 +142,7 @@ async fn serve<A: Application>(
     traffic.count(&quic, &front.metrics);
 }
 
-/// What was counted of a connection's bytes.
+/// The counted bytes of a connection.
 #[derive(Debug, Default)]
 struct Traffic {
     received: u64,

@@ -1,4 +1,4 @@
-//! What HTTP/2 and HTTP/3 have in common: heads without hyper, and lengths that are kept.
+//! Common parts of HTTP/2 and HTTP/3: heads without hyper, and lengths that are kept.
 
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};

@@ -94,7 +94,7 @@ pub(crate) struct Granted {
     secure: bool,
 }
 
-/// What a connection becomes after its last response.
+/// The protocol of a connection after its last response.
 #[derive(Debug)]
 pub(crate) enum Grant {
     /// A client of channels.

@@ -120,7 +120,7 @@ impl Release {
 
 /// A release with the applications that answer.
 pub(crate) struct Current<A> {
-    /// Its number: a later release has a larger one.
+    /// The release's number: a later release has a larger one.
     pub(crate) number: u64,
     pub(crate) release: Release,
     /// The application of each part of the release.

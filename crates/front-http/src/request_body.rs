@@ -257,7 +257,7 @@ impl RequestBody {
     /// it.
     ///
     /// # Cancel safety
-    /// What was received is lost.
+    /// The received bytes are lost.
     pub(crate) async fn receive(
         &mut self,
         begun: Option<Bytes>,

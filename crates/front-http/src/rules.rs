@@ -71,7 +71,7 @@ pub enum RuleError {
         path: PathBuf,
         /// The number of the line.
         line: usize,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: &'static str,
     },
     /// A redirect leads to itself, possibly through others.

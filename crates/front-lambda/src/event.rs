@@ -63,7 +63,7 @@ pub(crate) struct Decoded {
     pub(crate) stage: Option<String>,
     /// `requestContext`, as in the event.
     pub(crate) request_context: Bytes,
-    /// What an event of a WebSocket is about, as `$_SERVER` has it in `hearth serve`.
+    /// Variables of a WebSocket's event, as `$_SERVER` has them in `hearth serve`.
     pub(crate) variables: Vec<(&'static str, Bytes)>,
 }
 

@@ -140,7 +140,7 @@ impl Runtime {
 
 /// Reports to the Runtime API that the init phase failed. The program must exit afterwards.
 pub async fn report_init_error(api: &str, report: &Report) -> Result<(), Failed> {
-    tell(api, "init/error", report).await
+    report_error(api, "init/error", report).await
 }
 
 /// Waits until the environment was restored from its snapshot (`AWS_LAMBDA_INITIALIZATION_TYPE=snap-start`). Call it
@@ -155,10 +155,10 @@ pub async fn wait_for_restore(api: &str) -> Result<(), Failed> {
 
 /// Reports to the Runtime API that the work after the restore has failed. The program must exit afterwards.
 pub async fn report_restore_error(api: &str, report: &Report) -> Result<(), Failed> {
-    tell(api, "restore/error", report).await
+    report_error(api, "restore/error", report).await
 }
 
-async fn tell(api: &str, name: &'static str, report: &Report) -> Result<(), Failed> {
+async fn report_error(api: &str, name: &'static str, report: &Report) -> Result<(), Failed> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut client = Client::new(api.into());
     let head = error_head(&format!("{BASE}/{name}"), &report.kind, &report.cause());

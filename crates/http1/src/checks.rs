@@ -19,9 +19,9 @@ const LIMITS: HeadLimits = HeadLimits { bytes: 400 << 10, fields: 5000 };
 /// How reading a response ended.
 #[derive(Debug, Eq, PartialEq)]
 enum End {
-    /// It was complete; this number of bytes was left.
+    /// The message was complete; this number of bytes was left.
     Whole(usize),
-    /// It is not a response.
+    /// The bytes are not a response.
     Malformed,
     /// The connection ended before it was complete.
     Cut,

@@ -21,11 +21,11 @@ pub struct Credentials {
     pub user: String,
     /// Password or token.
     pub secret: String,
-    /// Which of them.
+    /// The kind of secret.
     pub kind: Secret,
     /// Ways that may be taken, in upper case; none: all there are.
     pub allowed: Vec<String>,
-    /// They may be shown without TLS.
+    /// Whether the credentials may be sent without TLS.
     pub in_plain: bool,
 }
 

@@ -191,7 +191,7 @@ async fn speak(
     session.send(&envelope, message.reader(), dots, flags & 32 == 32).await.map(Some)
 }
 
-/// Both, as the fuzz target has them.
+/// Checks replies and a conversation, as the fuzz target does.
 pub fn server(input: &[u8]) {
     replies(input);
     conversation(input);

@@ -148,7 +148,7 @@ impl Draft {
         Ok(())
     }
 
-    /// One more part.
+    /// Adds a part.
     pub fn add_part(&mut self, part: Part) -> Result<(), Flaw> {
         let kind = &part.content_type;
         if !is_content_type(kind) {

@@ -52,7 +52,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// The same for everything.
+    /// Returns the same limit for everything.
     pub const fn all(limit: Duration) -> Self {
         Self { greeting: limit, command: limit, data: limit, block: limit, end: limit }
     }
@@ -98,7 +98,7 @@ pub struct Dsn {
 
 /// Observes how far a message was sent, as it happens.
 pub trait Witness {
-    /// A recipient was judged.
+    /// A recipient was answered.
     fn recipient(&self, at: usize, reply: &Reply);
     /// From now on it is unknown whether the message was accepted, until the reply arrives.
     fn final_dot(&self);
@@ -180,12 +180,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Introduces the client and reads the capabilities. `plain`: HELO suffices if EHLO is unknown.
     pub async fn hello(&mut self, name: &str, plain: bool) -> Result<(), Trouble> {
         self.can = Capabilities::default();
-        self.say(&format!("EHLO {name}\r\n"), Phase::Hello).await?;
+        self.command(&format!("EHLO {name}\r\n"), Phase::Hello).await?;
         let reply = self.reply(Phase::Hello).await?;
         if reply.is_good() {
             self.can = Capabilities::of(&reply);
         } else if plain && (500..600).contains(&reply.code) {
-            self.say(&format!("HELO {name}\r\n"), Phase::Hello).await?;
+            self.command(&format!("HELO {name}\r\n"), Phase::Hello).await?;
             let reply = self.reply(Phase::Hello).await?;
             if !reply.is_good() {
                 return Err(refused(Phase::Hello, reply));
@@ -199,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Asks for TLS. Its handshake is the caller's; behind it there is a new session, and a new EHLO.
     pub async fn start_tls(mut self) -> Result<Upgraded<S>, Trouble> {
-        self.say("STARTTLS\r\n", Phase::StartTls).await?;
+        self.command("STARTTLS\r\n", Phase::StartTls).await?;
         let reply = self.reply(Phase::StartTls).await?;
         // Bytes behind this reply were not sent under TLS, and would be taken for TLS data (CVE-2011-0411 and similar
         // ones).
@@ -236,7 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
         };
         self.owed = true;
-        self.say(&command, Phase::Login).await?;
+        self.command(&command, Phase::Login).await?;
         for _ in 0..STEPS {
             let reply = self.reply(Phase::Login).await?;
             match reply.code {
@@ -245,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     let what = "a challenge that is not Base64";
                     let rubbish = |_not| Trouble::Rubbish { phase: Phase::Login, what };
                     let answer = exchange.answer(&challenge.map_err(rubbish)?)?;
-                    self.say(&format!("{}\r\n", STANDARD.encode(answer)), Phase::Login).await?;
+                    self.command(&format!("{}\r\n", STANDARD.encode(answer)), Phase::Login).await?;
                 }
                 235 if exchange.is_proven() => {
                     self.owed = false;
@@ -277,7 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         self.owed = true;
         self.introduce(&commands, envelope, witness).await?;
         self.owed = true;
-        self.say("DATA\r\n", Phase::Data).await?;
+        self.command("DATA\r\n", Phase::Data).await?;
         let reply = self.reply(Phase::Data).await?;
         if reply.code != 354 {
             self.owed = reply.is_good() || reply.is_goodbye();
@@ -334,14 +334,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         witness: &impl Witness,
     ) -> Result<(), Trouble> {
         let at_once = if self.can.pipelining { AT_ONCE } else { 1 };
-        let mut judged = 0;
+        let mut answered = 0;
         let mut accepted = 0;
         // The decisive one of the refused recipients: the first permanent refusal.
         let mut worst: Option<Reply> = None;
         for group in commands.chunks(at_once) {
             let first = group.first().map_or(Phase::Sender, |(phase, _)| *phase);
             let said: String = group.iter().map(|(_, command)| command.as_str()).collect();
-            self.say(&said, first).await?;
+            self.command(&said, first).await?;
             let mut refusal = None;
             for (phase, _) in group {
                 let reply = self.reply(*phase).await?;
@@ -352,8 +352,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     // Commands after a refused sender are refused, too.
                     _ if refusal.is_some() => {}
                     Phase::Recipient => {
-                        witness.recipient(judged, &reply);
-                        judged += 1;
+                        witness.recipient(answered, &reply);
+                        answered += 1;
                         match reply.code {
                             200..300 => accepted += 1,
                             400..600 => {
@@ -403,8 +403,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         self.write(end, Phase::End).await
     }
 
-    /// Commands, one or several.
-    async fn say(&mut self, commands: &str, phase: Phase) -> Result<(), Trouble> {
+    /// Sends one or several commands.
+    async fn command(&mut self, commands: &str, phase: Phase) -> Result<(), Trouble> {
         if !self.input.is_empty() {
             return Err(Trouble::Rubbish { phase, what: "an unexpected reply" });
         }

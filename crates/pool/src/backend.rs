@@ -1,4 +1,4 @@
-//! What every pool has, whatever runs PHP: its options, its workers, and their limits, recycling, slow requests and
+//! Parts of every pool, whatever runs PHP: its options, its workers, and their limits, recycling, slow requests and
 //! status. [`Backend`] is the part in which Hearth's own workers and PHP's programs differ.
 //!
 //! Invariants
@@ -101,7 +101,7 @@ pub(crate) async fn drain(backend: &dyn Backend, patience: Duration) {
     backend.close(rest.max(Duration::from_millis(200))).await;
 }
 
-/// What all backends have.
+/// The parts that all backends have.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) options: Options,

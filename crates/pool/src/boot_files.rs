@@ -15,7 +15,7 @@ use tokio::sync::watch;
 #[derive(Debug, Default)]
 pub struct BootFiles {
     all: watch::Sender<Vec<PathBuf>>,
-    /// By the script that was booted.
+    /// Files by the script that was booted.
     of: Mutex<BTreeMap<Option<PathBuf>, Vec<PathBuf>>>,
 }
 

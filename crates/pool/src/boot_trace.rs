@@ -1,4 +1,4 @@
-//! What an application's boot reads beside code, as its worker program reports it: request data, the clock, random numbers, the environment,
+//! Reads of an application's boot beside code, as its worker program reports it: request data, the clock, random numbers, the environment,
 //! databases, the network and files. For a check, not for a server.
 //!
 //! Invariants

@@ -39,7 +39,7 @@ pub struct DatabaseStatus {
     pub reset_seconds: f64,
     /// Workers that ended because of such a connection, since the start.
     pub retired: u64,
-    /// The same numbers by server, sorted by name.
+    /// The numbers above by server, sorted by name.
     pub servers: Vec<DatabaseServer>,
 }
 

@@ -77,7 +77,7 @@ struct Common {
     cut: CancellationToken,
 }
 
-/// What all backends have is reached as if it were here.
+/// Gives access to the parts that all backends have.
 impl Deref for Common {
     type Target = Core;
 

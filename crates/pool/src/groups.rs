@@ -21,10 +21,10 @@ use crate::shared::{Owner, Shared};
 use crate::status::{GroupState, GroupStatus, WorkerState};
 use crate::{BootFiles, Options, Others, Scaling, StartError, frames};
 
-/// What is known of a script.
+/// Known facts about a script.
 #[derive(Debug)]
 enum Group {
-    /// It does not wait, or there are too many groups.
+    /// The script does not wait, or there are too many groups.
     OfRest,
     Boots,
     Runs(Arc<Owner>),

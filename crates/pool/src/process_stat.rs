@@ -1,4 +1,4 @@
-//! What /proc shows of a process (proc(5)).
+//! Data of a process in /proc (proc(5)).
 
 use rustix::process::Pid;
 

@@ -32,9 +32,9 @@ const NOT_INHERITED: &[&str] = &[
 pub struct ProgramOptions {
     /// Absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub arguments: Vec<String>,
-    /// Its working directory.
+    /// The program's working directory.
     pub directory: PathBuf,
     /// Environment variables in addition to the server's own environment.
     pub env: Vec<(String, String)>,
@@ -42,7 +42,7 @@ pub struct ProgramOptions {
     pub hidden: Vec<String>,
     /// The user that it runs as; `None` for the server's user.
     pub identity: Option<Identity>,
-    /// Its restrictions; `None` for those of its user only.
+    /// The program's restrictions; `None` for those of its user only.
     pub sandbox: Option<Sandbox>,
 }
 

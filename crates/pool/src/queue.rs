@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     /// still cleans up after END is inserted before the last, so that the next request does not wait for it.
     idle: VecDeque<Box<Worker>>,
     waiting: Backlog<Waiter>,
-    /// What was written ahead to busy workers. Empty in one-shot models.
+    /// Requests written ahead to busy workers. Empty in one-shot models.
     lines: Lines,
     overload: Overload,
     waits: Waits,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// How long a group keeps its only worker while groups without one wait, and there are fewer workers than such groups.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What a group needs.
+/// The demand of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Workers for the requests that run or wait.
@@ -34,7 +34,7 @@ struct Group {
     /// The processes that it has, and how much room each takes.
     processes: usize,
     room_each: usize,
-    /// It waits for room.
+    /// Whether the supervisor waits for room.
     blocked: bool,
     /// Wakes its supervisor.
     wake: Arc<Notify>,

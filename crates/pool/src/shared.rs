@@ -63,7 +63,7 @@ impl Drop for Owner {
     }
 }
 
-/// What all backends have is reached as if it were here.
+/// Gives access to the parts that all backends have.
 impl Deref for Shared {
     type Target = Core;
 

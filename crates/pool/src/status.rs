@@ -77,7 +77,7 @@ pub struct GroupStatus {
     pub application: Option<String>,
     /// The script; `other scripts` for all that do not wait.
     pub script: String,
-    /// What it does.
+    /// The group's state.
     pub state: GroupState,
     /// Why it could not be booted ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,15 +117,15 @@ impl GroupStatus {
     }
 }
 
-/// What a group of workers does.
+/// The state of a group of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupState {
-    /// Its workers wait in the script, booted ahead.
+    /// The script's workers wait in it, booted ahead.
     Waits,
-    /// It boots; until then its requests run with the other scripts.
+    /// The script boots; until then its requests run with the other scripts.
     Booting,
-    /// It could not be booted ahead: its requests run with the other scripts.
+    /// The script could not be booted ahead: its requests run with the other scripts.
     Failed,
     /// All scripts that do not wait.
     Rest,

@@ -48,7 +48,7 @@ const NOT_FORKED: &str = "it could not be forked";
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     scaler: Scaler,
-    /// Its part of the workers that groups of scripts share.
+    /// The group's part of the workers that groups of scripts share.
     share: Option<Share>,
     /// Number of workers that there are to be.
     target: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Supervisor {
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
     memory: memory::Schedule,
-    /// It was logged that the memory limit is below what a booted worker needs.
+    /// Whether a line has said that the memory limit is below what a booted worker needs.
     has_noted_limit: bool,
     kills: oom::Kills,
 }

@@ -16,7 +16,7 @@ pub(crate) const RECORD: usize = 24;
 pub struct VerifiedRestores {
     /// Restores after which all memory was compared with the snapshot.
     pub verified: u64,
-    /// Those that had left a difference. The worker then retired.
+    /// Restores that had left a difference. The worker then retired.
     pub differing: u64,
     /// Total time of the comparisons in seconds.
     pub seconds: f64,

@@ -113,7 +113,7 @@ pub(crate) enum ConfigError {
     Together {
         /// The conflict between settings.
         problem: String,
-        /// What the user can do.
+        /// The action that the user can take.
         hint: String,
     },
     /// The file cannot be read.

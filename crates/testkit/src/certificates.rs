@@ -15,7 +15,7 @@ pub struct Certificates {
     pub authority: Certificate,
     /// An origin's certificate: `localhost`, `*.test`, some addresses of 127.0.0.0/8, and `::1`.
     pub origin: Certificate,
-    /// The same, expired since 2020.
+    /// A certificate that expired in 2020.
     pub expired: Certificate,
     /// A certificate for `other.example` only.
     pub other_host: Certificate,

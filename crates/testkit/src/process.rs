@@ -225,7 +225,7 @@ pub fn eventually(what: &str, limit: Duration, mut happened: impl FnMut() -> boo
 /// The system's data about a process (proc(5)).
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessFacts {
-    /// Its parent's id.
+    /// The parent's process id.
     pub parent: u32,
     /// Resident memory in bytes, without pages of files such as the program itself.
     pub resident: u64,

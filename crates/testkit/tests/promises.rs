@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Maximum number of words of a promise.
+const LONGEST_PROMISE: usize = 25;
+
 #[test]
 fn every_test_named_beside_a_promise_exists() {
     let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
@@ -35,6 +38,16 @@ fn every_promise_names_a_test() {
         let [promise, held_by] = cells[..] else { panic!("two columns: {row}") };
         assert!(!held_by.is_empty(), "nothing holds: {promise}");
     }
+}
+
+/// A longer promise is two, or belongs into the page that its row links.
+#[test]
+fn promises_are_short() {
+    let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
+    let promises = text.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    let long: Vec<&str> =
+        promises.filter(|promise| promise.split_whitespace().count() > LONGEST_PROMISE).collect();
+    assert!(long.is_empty(), "more than {LONGEST_PROMISE} words: {long:#?}");
 }
 
 /// Finds a row that was merged twice, or changed in one of two copies.

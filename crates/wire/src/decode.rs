@@ -15,7 +15,7 @@ pub enum Malformed {
     Flags {
         /// The type.
         kind: Kind,
-        /// Its flags.
+        /// The frame's flags.
         flags: u8,
     },
     /// The reserved bytes are not zero.
@@ -179,7 +179,7 @@ pub enum FromWorker<'a> {
     Hello {
         /// [`crate::VERSION`] of the process.
         version: u16,
-        /// Its process id.
+        /// The process id.
         pid: u32,
         /// PHP's version, e.g. `8.2.35`.
         php_version: Text<'a>,

@@ -14,7 +14,7 @@
 
 enum {
     TRIES = 5,
-    PAUSE_NS = 1000 * 1000, /* between two tries: who was stopped in the middle of a call goes on */
+    PAUSE_NS = 1000 * 1000, /* between two tries: a worker stopped in the middle of a call goes on */
     FRAMES = 50,            /* shown */
     LONGEST_CHAIN = 400,    /* followed: some frames are the engine's own */
     LONGEST_NAME = 200,

@@ -31,11 +31,11 @@ inline void http::begin_anew(
                 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
             const bool known =
                 !method.empty() && method.find_first_not_of(token) == std::string_view::npos;
-            judge(status, known ? code::url_malformed : code::url_set);
+            check(status, known ? code::url_malformed : code::url_set);
         }
     });
     for (const auto &[name, value] : query) {
-        judge(
+        check(
             hearth_request_add_query(handle_, name.data(), name.size(), value.data(), value.size()),
             code::url_set);
     }
@@ -44,8 +44,8 @@ inline void http::begin_anew(
 inline void http::type(std::string_view content_type) {
     if (!content_type.empty()) {
         constexpr std::string_view name = "Content-Type";
-        judge(hearth_request_remove_header(handle_, name.data(), name.size()), code::headers_set);
-        judge(hearth_request_add_header(
+        check(hearth_request_remove_header(handle_, name.data(), name.size()), code::headers_set);
+        check(hearth_request_add_header(
                   handle_, name.data(), name.size(), content_type.data(), content_type.size()),
             code::headers_set);
     }
@@ -69,7 +69,7 @@ inline void http::give(std::string body) {
     if (status == HEARTH_OK) {
         static_cast<void>(owned.release());
     }
-    judge(status, code::body_set);
+    check(status, code::body_set);
 }
 
 inline void http::lend(std::string_view body, std::shared_ptr<const void> owner) {
@@ -87,7 +87,7 @@ inline void http::lend(std::string_view body, std::shared_ptr<const void> owner)
     } else {
         detail::locked::leave(std::move(kept));
     }
-    judge(status, code::body_set);
+    check(status, code::body_set);
 }
 
 inline void http::set_source(std::uint64_t length, body_source source, body_rewind rewind) {
@@ -95,7 +95,7 @@ inline void http::set_source(std::uint64_t length, body_source source, body_rewi
     auto &more = extra();
     more.source = std::move(source);
     more.rewind = std::move(rewind);
-    judge(hearth_request_set_body_source(handle_, length, &http::read_source,
+    check(hearth_request_set_body_source(handle_, length, &http::read_source,
               more.rewind ? &http::rewind_source : nullptr, this),
         code::body_set);
 }

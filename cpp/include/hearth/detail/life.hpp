@@ -76,28 +76,28 @@ public:
     // Format: `key=value,key="a value"`. If it is invalid: code::options_format or similar, and get_error() names the fault.
     Derived &options(std::string_view text) {
         return edit([&] {
-            judge(Library::set_options(handle_, text.data(), text.size()), code::options_format);
+            check(Library::set_options(handle_, text.data(), text.size()), code::options_format);
         });
     }
     Derived &authentication(std::string_view text) {
         return edit([&] {
-            judge(Library::set_authentication(handle_, text.data(), text.size()),
+            check(Library::set_authentication(handle_, text.data(), text.size()),
                 code::authentication_format);
         });
     }
     Derived &certificates(std::string_view text) {
         return edit([&] {
-            judge(Library::set_certificates(handle_, text.data(), text.size()),
+            check(Library::set_certificates(handle_, text.data(), text.size()),
                 code::certificates_format);
         });
     }
     // Sets any option of the C header.
     Derived &set_number(hearth_option option, std::int64_t value) {
-        return edit([&] { judge(Library::set_number(handle_, option, value), code::options_set); });
+        return edit([&] { check(Library::set_number(handle_, option, value), code::options_set); });
     }
     Derived &set_text(hearth_option option, std::string_view value) {
         return edit([&] {
-            judge(Library::set_text(handle_, option, value.data(), value.size()),
+            check(Library::set_text(handle_, option, value.data(), value.size()),
                 option == HEARTH_SAFE_PROTOCOLS ? code::safe_protocols_set : code::options_set);
         });
     }
@@ -283,7 +283,7 @@ protected:
         }
     }
 
-    // This start, for who can end it, and none after it.
+    // This start, for the code that can end it, and none after it.
     cancellation::entry this_start() {
         return {this->weak_from_this(), epoch_,
             [](void *object, unsigned start) { end_start(static_cast<Derived *>(object), start); }};
@@ -335,7 +335,7 @@ protected:
             answer_ = response(error{kind, number, std::move(message)});
         }
     }
-    void judge(hearth_status status, long number) {
+    void check(hearth_status status, long number) {
         if (status == HEARTH_OK) {
             return;
         }
@@ -358,7 +358,7 @@ protected:
         if (handle_ == nullptr) {
             return ready();
         }
-        judge(Library::reset(handle_), code::url_set);
+        check(Library::reset(handle_), code::url_set);
         return true;
     }
 
@@ -422,7 +422,7 @@ protected:
 private:
     void set_secret(const std::string &user, const std::string &secret) {
         const auto put = [this](hearth_option option, std::string_view value) {
-            judge(Library::set_text(handle_, option, value.data(), value.size()),
+            check(Library::set_text(handle_, option, value.data(), value.size()),
                 code::authentication_set);
         };
         put(HEARTH_AUTH_MODE, "basic");

@@ -1,4 +1,4 @@
-//! What is reported while bytes move, and what ends a request whose bytes do not move.
+//! Reports of progress while bytes move, and the end of a request whose bytes do not move.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::io::Io;
 use crate::progress::Track;
 
 /// The shortest interval between two reports of progress.
-const TELL: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
     let Some(limit) = limit else { return std::future::pending().await };
@@ -20,7 +20,7 @@ pub(super) async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
 }
 
 /// Reports progress while bytes move. Returns when the caller cancels.
-pub(super) async fn tell(
+pub(super) async fn report_progress(
     io: &Arc<Io>,
     in_flight: &Arc<InFlight>,
     track: &Arc<Track>,
@@ -30,18 +30,18 @@ pub(super) async fn tell(
         return std::future::pending().await;
     }
     loop {
-        tokio::time::sleep(TELL).await;
+        tokio::time::sleep(INTERVAL).await;
         let far = track.far();
         if far != *told {
             *told = far;
-            if let Err(failure) = tell_once(io, in_flight, track).await {
+            if let Err(failure) = report_once(io, in_flight, track).await {
                 return failure;
             }
         }
     }
 }
 
-pub(super) async fn tell_once(
+pub(super) async fn report_once(
     io: &Arc<Io>,
     in_flight: &Arc<InFlight>,
     track: &Arc<Track>,

@@ -51,7 +51,7 @@ pub struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     former: BTreeMap<NodeId, FormerNode>,
     began: Moment,
-    /// This node reports channel events, and announces that in its beats.
+    /// Whether this node reports channel events, and announces that in its beats.
     ready: bool,
     /// When `ready` became true.
     since: Moment,

@@ -25,7 +25,7 @@ pub(super) const DELIVERIES: usize = 65_536;
 /// Maximum number of bytes of waiting messages.
 pub(super) const WEIGHT: usize = 64 * 1024 * 1024;
 
-/// What each application may still add when the inbox is full, until all reserves together equal the bound.
+/// Reserve of each application when the inbox is full, until all reserves together equal the bound.
 const RESERVE: Reserve = Reserve { deliveries: DELIVERIES / 16, weight: WEIGHT / 16 };
 
 /// Deliveries and bytes of one application since the inbox became full.

@@ -369,7 +369,7 @@ impl Mercure {
         let may = |topic: &String| selector::any(&allowed, std::slice::from_ref(topic));
         // A token without topics allows all public updates, as of the hubs before version 0.14.
         let limited = update.private || !allowed.is_empty();
-        // The hub's own events come from nobody else.
+        // Only the hub sends its own events.
         if (limited && !update.topics.iter().all(may))
             || update.topics.iter().any(|topic| topic.contains(PATH))
         {
@@ -441,7 +441,7 @@ impl Mercure {
             member,
             interest: Arc::clone(&interest),
             queue,
-            anew: wanted.is_none().then_some(now),
+            opened: wanted.is_none().then_some(now),
         };
         state.subscribers.insert(number, connected);
         drop(state);

@@ -40,7 +40,7 @@ pub(super) const FEW_ARRIVALS: usize = 64;
 /// Maximum number of subscribers with reports to publish, of expected reports, and of those that nothing expected.
 const MOST: usize = 20_000;
 
-/// What the hub's task has to do between arrivals, in order, and what it expects of other nodes.
+/// Work of the hub's task between arrivals, in order, and reports that it expects of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     due: VecDeque<Due>,
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What is due, as pairs of the number of the topic and whether it begins.
+    /// Returns the reports that are due, as pairs of the number of the topic and whether it begins.
     fn due(reports: &Reports) -> Vec<(usize, bool)> {
         let each = reports.due.iter().flat_map(|due| match due {
             Due::Report { topics, active, .. } => {

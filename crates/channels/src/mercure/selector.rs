@@ -68,7 +68,7 @@ enum Part {
     Expression(Expression),
 }
 
-/// What an expression may expand to.
+/// The texts that an expression may expand to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expression {
     /// Character before the first value, if the operator has one.

@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) directory: Directory,
     /// The templates of the subscribers.
     pub(super) templates: Templates,
-    /// Which of them match recent topics.
+    /// The templates that match recent topics.
     pub(super) cache: Cache,
     pub(super) kept: VecDeque<Kept>,
     /// Memory of the kept updates in bytes.
@@ -44,18 +44,18 @@ pub(super) struct Kept {
 
 #[derive(Debug)]
 pub(super) struct Connected {
-    /// What other nodes and the subscription API know of it, if there is one.
+    /// The subscriber as other nodes and the subscription API see it, if there is one.
     pub(super) member: Option<Arc<Member>>,
     pub(super) interest: Arc<Interest>,
     pub(super) queue: mpsc::Sender<Bytes>,
     /// When it came, if it named no id: it could not say what it has missed.
-    pub(super) anew: Option<Moment>,
+    pub(super) opened: Option<Moment>,
 }
 
 impl Connected {
     /// Returns whether it gets an update that was stored `age` before `now`, and that this node has read late.
     pub(super) fn has_waited(&self, age: Duration, now: Moment) -> bool {
-        self.anew.is_some_and(|came| now.since(came) >= age)
+        self.opened.is_some_and(|came| now.since(came) >= age)
     }
 }
 
@@ -124,7 +124,7 @@ impl State {
 
     /// Removes the subscribers that came back with an id, and returns them.
     pub(super) fn end_resumed(&mut self) -> Vec<Connected> {
-        self.subscribers.extract_if(.., |_, one| one.anew.is_none()).map(|(_, one)| one).collect()
+        self.subscribers.extract_if(.., |_, one| one.opened.is_none()).map(|(_, one)| one).collect()
     }
 
     /// Returns whether an update with this id has arrived, as far as that is still known.

@@ -21,7 +21,7 @@ pub(super) struct Subscription<'a> {
 
 const CONTEXT: &str = r#""@context":"https://mercure.rocks/","#;
 
-/// What is encoded in a path segment: everything but unreserved characters (RFC 3986, section 2.3).
+/// Characters to encode in a path segment: all but unreserved ones (RFC 3986, section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Encodes a path segment.

@@ -468,7 +468,7 @@ async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
     let (_, mut early) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
     registry.restart_log(7, 0, now);
     hub.ready().await;
-    let (_, mut anew) = open(&hub, "topic=a", &[]);
+    let (_, mut fresh) = open(&hub, "topic=a", &[]);
     for sequence in [1, 2] {
         apply(sequence, Duration::from_hours(1));
     }
@@ -485,7 +485,7 @@ async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
     assert!(text.contains("id: n2\n") && text.contains("id: n3\n"), "{text}");
     assert!(!text.contains("id: n1\n"), "{text}");
     // It named no id, so that it could not ask again.
-    let text = read(&mut anew, "id: n4\n").await;
+    let text = read(&mut fresh, "id: n4\n").await;
     assert!(text.contains("id: n3\n") && !text.contains("id: n2\n"), "{text}");
 }
 

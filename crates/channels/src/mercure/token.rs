@@ -142,7 +142,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// What a token allows.
+/// The rights that a token grants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     /// Topics of private updates that may be published; `None` if nothing may be published.

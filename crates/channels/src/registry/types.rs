@@ -1,4 +1,4 @@
-//! What callers of the registry pass and get: subscriptions, events, and the state of a channel.
+//! Arguments and results of the registry: subscriptions, events, and the state of a channel.
 
 use std::sync::Arc;
 

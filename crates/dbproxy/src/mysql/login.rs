@@ -70,7 +70,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
         content.extend(&plugin);
         content.push(0);
     }
-    say(server, &mut stream, number, &content).await?;
+    send(server, &mut stream, number, &content).await?;
 
     loop {
         let (number, content) = read_request(server, &mut stream).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
             }
             _ => return Err(server.strange("its answer to a login is none")),
         };
-        say(server, &mut stream, number.wrapping_add(1), &answer).await?;
+        send(server, &mut stream, number.wrapping_add(1), &answer).await?;
     }
 }
 
@@ -121,7 +121,7 @@ fn refused(content: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-async fn say(
+async fn send(
     server: &Server,
     stream: &mut Stream,
     number: u8,

@@ -36,7 +36,7 @@ pub(crate) async fn open(
     startup: &[u8],
 ) -> Result<(Stream, Vec<u8>), Refused> {
     let mut stream = encrypted(server).await?;
-    say(server, &mut stream, startup).await?;
+    send(server, &mut stream, startup).await?;
     let mut welcome = Vec::new();
     let mut scram = None;
     loop {
@@ -85,7 +85,7 @@ pub(crate) async fn open(
                 };
                 let mut message = Vec::new();
                 wire::message(&mut message, b'p', &answer);
-                say(server, &mut stream, &message).await?;
+                send(server, &mut stream, &message).await?;
             }
             b'E' => {
                 let mut answer = Vec::new();
@@ -121,7 +121,7 @@ fn md5(user: &str, password: &str, salt: &[u8]) -> String {
     format!("md5{}", hex(&Md5::digest([inner.as_bytes(), salt].concat())))
 }
 
-async fn say(server: &Server, stream: &mut Stream, bytes: &[u8]) -> Result<(), Refused> {
+async fn send(server: &Server, stream: &mut Stream, bytes: &[u8]) -> Result<(), Refused> {
     let said = async {
         stream.write_all(bytes).await?;
         stream.flush().await

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use super::control::{CONTROL, Control, Token, control};
 use super::fields;
 use super::refusal::Refusal;
-use super::target::{judge, target};
+use super::target::{check, target};
 
 /// The listener's limit of fields.
 const FIELDS: usize = 1000;
@@ -20,7 +20,7 @@ pub fn head(bytes: &[u8]) {
     let Some((_, text)) = bytes.split_first() else { return };
     let Ok(Some(end)) = ::http1::strict_end(text, 0) else { return };
     let Ok(facts) = ::http1::check(&text[..end]) else { return };
-    if facts.fields > FIELDS || judge(facts.target).is_err() {
+    if facts.fields > FIELDS || check(facts.target).is_err() {
         return;
     }
     let mut fields = vec![::http1::EMPTY_FIELD; FIELDS];

@@ -38,7 +38,7 @@ use super::prepare::{CHEAP_FIELDS, Counted, HEAD, HEAD_TIMEOUT, Listener, Shared
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
 use super::trace::CallSpan;
-use super::wire::{Outgoing, Slipped, Wire, left};
+use super::wire::{Injected, Outgoing, Wire, left};
 use crate::peer::Allowed;
 use crate::request::Spelled;
 use crate::{Answer, Call, Engine, Timing};
@@ -215,10 +215,10 @@ impl Listener {
         fields: usize,
         spelled: Spelled,
     ) {
-        let slipped = Arc::new(Slipped::default());
+        let injected = Arc::new(Injected::default());
         let read = Arc::new(Read::default());
         let stream = Arc::new(stream);
-        let wire = Wire::new(Arc::clone(&stream), bytes, Arc::clone(&slipped));
+        let wire = Wire::new(Arc::clone(&stream), bytes, Arc::clone(&injected));
         let mut builder = Builder::new();
         builder
             // A caller that closes its sending side is gone.
@@ -234,9 +234,9 @@ impl Listener {
             let read = Arc::clone(&read);
             service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(spelled.clone());
-                let (slipped, read) = (Arc::clone(&slipped), Arc::clone(&read));
+                let (injected, read) = (Arc::clone(&injected), Arc::clone(&read));
                 Box::pin(async move {
-                    Ok::<_, Infallible>(self.answer(request, uid, written, slipped, read).await)
+                    Ok::<_, Infallible>(self.answer(request, uid, written, injected, read).await)
                 })
             })
         };
@@ -260,14 +260,14 @@ impl Listener {
         request: Request<Incoming>,
         uid: u32,
         written: &str,
-        slipped: Arc<Slipped>,
+        injected: Arc<Injected>,
         read: Arc<Read>,
     ) -> Response<Outgoing> {
         read.whole.store(request.body().is_end_stream(), Ordering::Relaxed);
         let mut origin = String::new();
         let outcome =
             match self.prepared(request, uid, written, Arc::clone(&read), &mut origin).await {
-                Ok((call, timing, span)) => match self.call(call, &slipped, &read).await {
+                Ok((call, timing, span)) => match self.call(call, &injected, &read).await {
                     Ok(answer) => Ok((span.answered(answer), timing)),
                     Err(refusal) => {
                         span.refused(&refusal);
@@ -276,12 +276,12 @@ impl Listener {
                 },
                 Err(refusal) => Err(refusal),
             };
-        slipped.answered();
+        injected.answered();
         match outcome {
-            Ok((answer, timing)) => passed_on(answer, timing, slipped),
+            Ok((answer, timing)) => passed_on(answer, timing, injected),
             Err(refusal) => {
                 self.shared.counters.refused(&origin, &refusal);
-                refusal.response().map(|bytes| Outgoing::whole(bytes, slipped))
+                refusal.response().map(|bytes| Outgoing::whole(bytes, injected))
             }
         }
     }
@@ -302,12 +302,12 @@ impl Listener {
         Ok((call, control.timing, span))
     }
 
-    async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
+    async fn call(&self, call: Call, injected: &Injected, read: &Read) -> Result<Answer, Refusal> {
         // hyper itself sends `100 Continue` if the body is read before the answer exists.
         let expects = call.request.headers().contains_key(EXPECT);
         let interim = |(status, headers, written): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {
-                slipped.interim(status, headers, written);
+                injected.interim(status, headers, written);
             }
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
@@ -318,7 +318,7 @@ impl Listener {
                 // hyper was asked for the body, perhaps just now: it sends `100 Continue` before the response starts.
                 tokio::task::yield_now().await;
             } else {
-                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
+                injected.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
             }
         }
         final_answer(answer)
@@ -376,9 +376,9 @@ async fn linger(mut stream: UnixStream) {
     let _patience_is_over = tokio::time::timeout(LINGER, read).await.is_err();
 }
 
-fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Response<Outgoing> {
+fn passed_on(answer: Answer, asks_for_timing: bool, injected: Arc<Injected>) -> Response<Outgoing> {
     if let Some(written) = answer.written {
-        slipped.spell(written);
+        injected.spell(written);
     }
     let (mut head, body) = answer.response.into_parts();
     head.version = Version::HTTP_11;
@@ -392,7 +392,7 @@ fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Re
         head.headers.remove(CONTENT_LENGTH);
     }
     let chunked = !head.headers.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
-    Response::from_parts(head, Outgoing::answer(body, slipped, chunked))
+    Response::from_parts(head, Outgoing::answer(body, injected, chunked))
 }
 
 /// Encodes the times as a dictionary of RFC 8941.

@@ -104,7 +104,7 @@ impl Listener {
         if !self.shared.allowed.may_call(uid) {
             return Err(Refusal::user(uid));
         }
-        target::judge(facts.target)?;
+        target::check(facts.target)?;
         if counted.before >= self.shared.options.callers {
             return Err(Refusal::full(counted.before));
         }

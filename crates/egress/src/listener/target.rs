@@ -29,7 +29,7 @@ pub(crate) struct Target {
 
 /// Returns whether the target is a URI: hyper answers others by itself, and such an answer could be taken for the
 /// origin's.
-pub(crate) fn judge(written: &str) -> Result<(), Refusal> {
+pub(crate) fn check(written: &str) -> Result<(), Refusal> {
     let parsed = written.parse::<Uri>();
     parsed.map(drop).map_err(|_invalid| Refusal::target("the target is no URI that we know"))
 }

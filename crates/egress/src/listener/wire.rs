@@ -25,7 +25,7 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Injected parts, shared by the connection, the call and the answer's body, which all run on one task.
 #[derive(Debug, Default)]
-pub(crate) struct Slipped(Mutex<State>);
+pub(crate) struct Injected(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -43,7 +43,7 @@ struct State {
     waits: Option<Waker>,
 }
 
-impl Slipped {
+impl Injected {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ pub(crate) struct Wire {
     stream: Arc<UnixStream>,
     /// Bytes that were already read: the head.
     prefix: Bytes,
-    slipped: Arc<Slipped>,
+    injected: Arc<Injected>,
     /// Injected bytes, to be written before anything else.
     ahead: BytesMut,
     /// hyper's bytes of the response's head until it is complete; then they are written before the held ones.
@@ -100,15 +100,15 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Creates the connection. `prefix`: the bytes that were already read.
-    pub(crate) fn new(stream: Arc<UnixStream>, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
+    pub(crate) fn new(stream: Arc<UnixStream>, prefix: Bytes, injected: Arc<Injected>) -> Self {
         let (ahead, head, held) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
-        Self { stream, prefix, slipped, ahead, head, held, midway: false }
+        Self { stream, prefix, injected, ahead, head, held, midway: false }
     }
 
     /// Writes the bytes that must go first.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.midway && self.ahead.is_empty() {
-            let mut state = self.slipped.lock();
+            let mut state = self.injected.lock();
             if !state.interim.is_empty() {
                 self.ahead = std::mem::take(&mut state.interim);
             }
@@ -118,7 +118,7 @@ impl Wire {
 
     /// Takes hyper's bytes while they belong to the response's head. `None`: the head has passed.
     fn take_head(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
-        let spelled = self.slipped.lock().spelled.clone()?;
+        let spelled = self.injected.lock().spelled.clone()?;
         let before = self.head.len();
         for slice in slices {
             self.head.put_slice(slice);
@@ -126,7 +126,7 @@ impl Wire {
         let taken = self.head.len() - before;
         if let Some(end) = answer_end(&self.head) {
             spell(&mut self.head, end, &spelled);
-            let mut state = self.slipped.lock();
+            let mut state = self.injected.lock();
             state.spelled = None;
             // Of a body that has ended with it the end is held back.
             if state.trailers.is_some() {
@@ -139,7 +139,7 @@ impl Wire {
 
     /// Writes the response's head, once it is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.head.is_empty() || self.slipped.lock().spelled.is_some() {
+        if self.head.is_empty() || self.injected.lock().spelled.is_some() {
             return Poll::Ready(Ok(()));
         }
         poll_all(&self.stream, &mut self.head, cx)
@@ -147,12 +147,12 @@ impl Wire {
 
     /// Returns whether hyper's bytes are held back from now on.
     fn holds(&self) -> bool {
-        !self.held.is_empty() || self.slipped.lock().trailers.is_some()
+        !self.held.is_empty() || self.injected.lock().trailers.is_some()
     }
 
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper ends the body in the turn in which it learns of the end, and flushes after that: the end is in here.
-        let trailers = self.slipped.lock().trailers.take();
+        let trailers = self.injected.lock().trailers.take();
         if let Some(trailers) = trailers {
             if self.held.ends_with(LAST_CHUNK) {
                 self.held.truncate(self.held.len() - 2);
@@ -304,7 +304,7 @@ impl AsyncWrite for Wire {
         }
         this.midway = false;
         ready!(this.poll_ahead(cx))?;
-        let mut state = this.slipped.lock();
+        let mut state = this.injected.lock();
         state.flushed += 1;
         if let Some(waker) = state.waits.take() {
             waker.wake();
@@ -323,7 +323,7 @@ impl AsyncWrite for Wire {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     body: OutgoingBody,
-    slipped: Arc<Slipped>,
+    injected: Arc<Injected>,
     /// Whether there is no length: trailers may follow.
     chunked: bool,
     /// The error that ended the body, and the number of flushes at that time.
@@ -340,13 +340,13 @@ enum OutgoingBody {
 
 impl Outgoing {
     /// Wraps the origin's body.
-    pub(crate) fn answer(body: AnswerBody, slipped: Arc<Slipped>, chunked: bool) -> Self {
-        Self { body: OutgoingBody::Answer(body), slipped, chunked, broken: None }
+    pub(crate) fn answer(body: AnswerBody, injected: Arc<Injected>, chunked: bool) -> Self {
+        Self { body: OutgoingBody::Answer(body), injected, chunked, broken: None }
     }
 
     /// Wraps a body of the broker.
-    pub(crate) fn whole(bytes: Bytes, slipped: Arc<Slipped>) -> Self {
-        Self { body: OutgoingBody::Whole(Some(bytes)), slipped, chunked: false, broken: None }
+    pub(crate) fn whole(bytes: Bytes, injected: Arc<Injected>) -> Self {
+        Self { body: OutgoingBody::Whole(Some(bytes)), injected, chunked: false, broken: None }
     }
 }
 
@@ -361,7 +361,7 @@ impl Body for Outgoing {
         let this = &mut *self;
         if let Some((before, error)) = &this.broken {
             // hyper drops what it has not written when a body breaks off; the caller is to have all that came.
-            let mut state = this.slipped.lock();
+            let mut state = this.injected.lock();
             if state.flushed > *before {
                 return Poll::Ready(Some(Err(error.clone())));
             }
@@ -380,14 +380,14 @@ impl Body for Outgoing {
                     if this.chunked {
                         let mut bytes = BytesMut::new();
                         put_all(&mut bytes, &fields::of_trailers(trailers));
-                        this.slipped.lock().trailers = Some(bytes.freeze());
+                        this.injected.lock().trailers = Some(bytes.freeze());
                     }
                     Poll::Ready(None)
                 }
                 Err(data) => Poll::Ready(Some(Ok(data))),
             },
             Some(Err(error)) => {
-                let mut state = this.slipped.lock();
+                let mut state = this.injected.lock();
                 state.waits = Some(cx.waker().clone());
                 this.broken = Some((state.flushed, error));
                 // Not before a flush: there may be nothing to write that would cause one.

@@ -33,7 +33,7 @@ use super::store::{Entry, Slot, Variants};
 
 /// The most memory of what waits for the thread; further answers and rules are dropped.
 const WAITING: u64 = 16 << 20;
-/// What a job takes in memory beside what it holds, roughly.
+/// The memory of a job beside its content, roughly.
 const JOB: u64 = 128;
 /// The most bytes of a key and its tags, or of a key and its rule. What has more is not kept on disk: an answer takes 4 KiB
 /// there, so clients with invented addresses could fill more memory than disk.
@@ -102,7 +102,7 @@ impl OnDisk {
     }
 }
 
-/// What the index has at a key.
+/// The index's entry at a key.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     Answer(Arc<OnDisk>),
@@ -131,7 +131,7 @@ impl Weighter<Box<[u8]>, Kept> for Weigh {
     }
 }
 
-/// What the thread does.
+/// A job of the thread.
 #[derive(Debug)]
 enum Job {
     Write {
@@ -169,7 +169,7 @@ impl Job {
     }
 }
 
-/// What the thread and requests share.
+/// State that the thread and requests share.
 #[derive(Debug)]
 struct Shared {
     index: Cache<Box<[u8]>, Kept, Weigh>,
@@ -210,7 +210,7 @@ impl Disk {
             folder: folder.to_owned(),
             file: Arc::new(file),
             at: 0,
-            told: None,
+            warned: None,
         };
         let sender = jobs.clone();
         std::thread::Builder::new()
@@ -315,7 +315,7 @@ impl Drop for Disk {
     }
 }
 
-/// What the disk of the cache has done since the start, and what it has now.
+/// Counters of the cache's disk since the start, and its content now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DiskReport {
     /// Answers that were read from disk.
@@ -343,7 +343,7 @@ struct Writer {
     /// The place of the next answer.
     at: u64,
     /// The error that was logged last: each is logged once.
-    told: Option<io::ErrorKind>,
+    warned: Option<io::ErrorKind>,
 }
 
 impl Writer {
@@ -361,7 +361,7 @@ impl Writer {
                 Job::Wait(free) => drop(free.recv()),
                 Job::Free { file, at, size } => {
                     if let Err(error) = free(&file, at, size) {
-                        self.tell(&error, "space of the answer cache is not given back");
+                        self.warn(&error, "space of the answer cache is not given back");
                     }
                 }
                 Job::Keep { key, variants, ticket } => {
@@ -381,11 +381,11 @@ impl Writer {
                                 shared.index.insert(entry.key.clone(), kept);
                             });
                             shared.written.add();
-                            self.told = None;
+                            self.warned = None;
                         }
                         Err(error) => {
                             shared.failed.add();
-                            self.tell(&error, "a stored answer cannot be written to disk");
+                            self.warn(&error, "a stored answer cannot be written to disk");
                         }
                     }
                 }
@@ -422,9 +422,9 @@ impl Writer {
         })
     }
 
-    fn tell(&mut self, error: &io::Error, what: &str) {
-        if self.told != Some(error.kind()) {
-            self.told = Some(error.kind());
+    fn warn(&mut self, error: &io::Error, what: &str) {
+        if self.warned != Some(error.kind()) {
+            self.warned = Some(error.kind());
             warn!(%error, folder = %self.folder.display(), "{what} (`http.cache_disk`)");
         }
     }

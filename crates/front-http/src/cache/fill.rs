@@ -74,7 +74,7 @@ impl Storing {
     /// `file` says that the front sends a file in its place.
     pub(crate) fn begin(self, head: &mut Parts, size: Option<u64>, file: bool) -> Option<Fill> {
         let (cache, forwarded) = (Arc::clone(&self.cache), self.forwarded);
-        let (fill, outcome) = match self.judge(head, size, file) {
+        let (fill, outcome) = match self.check(head, size, file) {
             Ok(fill) => {
                 let left = fill
                     .stored
@@ -91,7 +91,7 @@ impl Storing {
         fill
     }
 
-    fn judge(mut self, head: &Parts, size: Option<u64>, file: bool) -> Result<Fill, NotStored> {
+    fn check(mut self, head: &Parts, size: Option<u64>, file: bool) -> Result<Fill, NotStored> {
         let decided = self.decide(head.status, &head.headers, size, file);
         match decided {
             Ok((stored, tags)) => {

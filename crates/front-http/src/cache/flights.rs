@@ -31,13 +31,13 @@ const PURGED: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FlightEnd {
-    /// It was aborted.
+    /// The flight was aborted.
     Aborted,
-    /// Its answer is stored.
+    /// The flight's answer is stored.
     Stored,
-    /// Its answer is not stored.
+    /// The flight's answer is not stored.
     NotStored,
-    /// Its answer was purged before it was stored.
+    /// The flight's answer was purged before it was stored.
     Purged,
 }
 
@@ -88,9 +88,9 @@ impl Drop for Waiter<'_> {
 
 /// The part that a request has.
 pub(crate) enum Joined {
-    /// It goes to the application.
+    /// The request goes to the application.
     Leads(FlightGuard),
-    /// It waits.
+    /// The request waits for this flight.
     Waits(Arc<Flight>),
 }
 

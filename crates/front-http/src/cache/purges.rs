@@ -1,4 +1,4 @@
-//! What was purged lately, so that an answer that began before is not stored after.
+//! Recent purges, so that an answer that began before one is not stored after it.
 //!
 //! Invariants
 //! - The list has a bound: an answer that began before a purge that is no longer in it is not stored at all.
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 256;
 /// The places of the table of targets that unsafe requests made invalid: 32 KiB.
 const TARGETS: usize = 4096;
 
-/// What one purge removes.
+/// The answers that one purge removes.
 #[derive(Clone, Debug)]
 pub(super) enum Purge {
     All,

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use super::disk::Disk;
 use super::purges::Purges;
 
-/// What a slot takes beside its bytes, roughly: the map's entry, allocations, the reference count.
+/// The memory of a slot beside its bytes, roughly: the map's entry, allocations, the reference count.
 const OVERHEAD: u64 = 256;
-/// What a header field takes beside its bytes, roughly: the map's entry, and an allocation each for name and value.
+/// The memory of a header field beside its bytes, roughly: the map's entry, and an allocation each for name and value.
 const FIELD_OVERHEAD: usize = 128;
 /// The expected size of an answer, by which the map is laid out.
 const TYPICAL: u64 = 16 << 10;
@@ -39,7 +39,7 @@ pub(super) const PASSED: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) status: StatusCode,
-    /// Its fields, `Date` included; without `Age`.
+    /// The answer's fields, `Date` included; without `Age`.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) freshness: Freshness,
@@ -103,7 +103,7 @@ impl Variants {
     }
 }
 
-/// What is stored at a key.
+/// The stored answers at a key.
 #[derive(Clone, Debug)]
 pub(super) enum Slot {
     Entry(Arc<Entry>),

@@ -24,7 +24,7 @@ pub(crate) struct OtherLength;
 pub(crate) struct Incoming {
     stream: Option<RequestStream<Receive, Bytes>>,
     link: Arc<Link>,
-    /// What arrived together with the head.
+    /// Bytes that arrived together with the head.
     begun: Option<Bytes>,
     /// The announced length.
     length: Option<u64>,

@@ -1,4 +1,4 @@
-//! What may be sent to clients that have not shown their address: three times the bytes that came from there (RFC 9000,
+//! Bytes that may be sent to clients that have not shown their address: three times the bytes from there (RFC 9000,
 //! section 8.1). quinn looks before each packet whether it may send another byte, so its last packet may go beyond:
 //! that one is dropped here, as if it were lost on its way.
 //!
@@ -36,7 +36,7 @@ struct State {
 struct Budget {
     handshakes: usize,
     received: u64,
-    /// What quinn has sent, with what was dropped.
+    /// Bytes that quinn has sent, dropped ones included.
     sent: u64,
 }
 

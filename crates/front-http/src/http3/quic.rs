@@ -31,7 +31,7 @@ const CONTROL_FRAME: u64 = 4 << 10;
 pub(super) type Stopped =
     Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync>>;
 
-/// What the request's task shares with the stream that h3 has.
+/// State that the request's task shares with the stream that h3 has.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Bytes of the body that the application has taken.
@@ -63,14 +63,14 @@ impl Progress {
     }
 }
 
-/// What the connection's task shares with the connection that h3 has.
+/// State that the connection's task shares with the connection that h3 has.
 #[derive(Default)]
-pub(super) struct Door {
+pub(super) struct Admission {
     arrival: Mutex<Option<Arrival>>,
     refusing: AtomicBool,
 }
 
-impl Door {
+impl Admission {
     /// Returns the stream that h3 accepted last, once.
     pub(super) fn arrival(&self) -> Option<Arrival> {
         self.arrival.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -91,23 +91,23 @@ pub(super) struct Connection {
     requests: Accepting<Both>,
     others: Accepting<quinn::RecvStream>,
     opener: Opener,
-    door: Arc<Door>,
+    admission: Arc<Admission>,
     /// Longest frame of a request that is no part of its body.
     limit: u64,
 }
 
 impl Connection {
-    pub(super) fn new(quic: quinn::Connection, limit: u64) -> (Self, Arc<Door>) {
-        let door = Arc::new(Door::default());
+    pub(super) fn new(quic: quinn::Connection, limit: u64) -> (Self, Arc<Admission>) {
+        let admission = Arc::new(Admission::default());
         let connection = Self {
             requests: next_request(&quic),
             others: next_other(&quic),
             opener: Opener { quic: quic.clone(), opening: None },
-            door: Arc::clone(&door),
+            admission: Arc::clone(&admission),
             quic,
             limit,
         };
-        (connection, door)
+        (connection, admission)
     }
 }
 
@@ -140,7 +140,7 @@ impl quic::Connection<Bytes> for Connection {
         loop {
             let (mut send, mut receive) = ready!(self.requests.as_mut().poll(cx)).map_err(lost)?;
             self.requests = next_request(&self.quic);
-            if self.door.refusing.load(Ordering::Relaxed) {
+            if self.admission.refusing.load(Ordering::Relaxed) {
                 let rejected = number(Code::H3_REQUEST_REJECTED);
                 // Both fail only if the client has given the stream up.
                 drop(receive.stop(rejected));
@@ -153,7 +153,7 @@ impl quic::Connection<Bytes> for Connection {
                 progress: Progress(self.quic.clone()),
                 link: Arc::clone(&link),
             };
-            *self.door.arrival.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
+            *self.admission.arrival.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
             return Poll::Ready(Ok(Request {
                 send: Sending { stream: send, writing: None, link: Arc::clone(&link), over: false },
                 receive: Receive {
@@ -273,7 +273,7 @@ impl quic::SendStream<Bytes> for Request {
     }
 }
 
-/// What a client sends.
+/// The receiving half of a request's stream.
 #[derive(Debug)]
 pub(crate) struct Receive {
     stream: quinn::RecvStream,
@@ -335,12 +335,12 @@ impl Drop for Receive {
     }
 }
 
-/// What the client is sent.
+/// The sending half of a request's stream.
 pub(super) struct Sending {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
     link: Arc<Link>,
-    /// It was ended or reset.
+    /// Whether the stream was ended or reset.
     over: bool,
 }
 

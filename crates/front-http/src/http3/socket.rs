@@ -238,7 +238,7 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// What the kernel says of a packet beside its bytes.
+/// The kernel's data about a packet beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
     peer: SocketAddr,

@@ -59,7 +59,7 @@ impl Hit {
 struct Onward {
     key: Key,
     asked: Asked,
-    /// What is stored, and stale. With `true` it answers if the application fails.
+    /// The stored answer, which is stale. With `true` it is used if the application fails.
     stale: Option<(Arc<Entry>, bool)>,
     flight: Option<FlightGuard>,
 }

@@ -76,7 +76,7 @@ impl std::fmt::Debug for BasicAuth {
 /// Reasons why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// There is no right password.
+    /// The request has no right password.
     Password,
     /// The client has sent too many wrong ones, and has to wait.
     TooOften(Duration),

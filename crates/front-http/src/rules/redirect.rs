@@ -16,7 +16,7 @@ use crate::claims::{Claim, Claims, HostClaim};
 /// Most redirects that a loop is searched through.
 const LONGEST_CHAIN: usize = 20;
 
-/// What is encoded in a path: all but what RFC 3986 allows there (section 3.3).
+/// Characters to encode in a path: all but those that RFC 3986 allows there (section 3.3).
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -41,7 +41,7 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     from: Claim,
-    /// Also all paths below `from`, whose rest follows the target's `*`.
+    /// Whether all paths below `from` are redirected, too; their rest follows the target's `*`.
     below: bool,
     /// The target, without its `*`.
     to: String,

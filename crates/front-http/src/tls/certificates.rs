@@ -40,9 +40,9 @@ pub enum Place {
 pub struct Certificates {
     shelf: Arc<Shelf>,
     config: Arc<ServerConfig>,
-    /// The same for clients that prefer `ChaCha20`: their own order of cipher suites decides.
+    /// The configuration for clients that prefer `ChaCha20`: their own order of cipher suites decides.
     as_offered: Arc<ServerConfig>,
-    /// The same for HTTP/3.
+    /// The configuration for HTTP/3.
     quic: Arc<ServerConfig>,
     /// Verifies clients, if they are asked for certificates.
     clients: Option<Clients>,

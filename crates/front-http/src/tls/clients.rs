@@ -135,7 +135,7 @@ impl ClientCertVerifier for Verifier {
 #[derive(Clone, Debug)]
 pub(crate) struct VerifiedClient {
     variables: Arc<[(&'static str, Bytes)]>,
-    /// It has shown a certificate.
+    /// Whether the client has shown a certificate.
     pub(crate) known: bool,
 }
 

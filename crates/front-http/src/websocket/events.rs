@@ -24,7 +24,7 @@ use crate::request_body::RequestBody;
 use crate::route::{self, Decision, Disk};
 use crate::trace;
 
-/// What all events of a connection share.
+/// The parts that all events of a connection share.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     /// The connection's id in text.
@@ -63,7 +63,7 @@ pub(crate) enum Failed {
     /// The application has no such route any more.
     #[error("the path is no WebSocket any more")]
     Gone,
-    /// Its handler is not a script.
+    /// The handler is not a script.
     #[error("the handler {0} is not a script")]
     NoScript(String),
     /// The worker died, or the time limit passed.

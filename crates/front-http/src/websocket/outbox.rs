@@ -1,4 +1,4 @@
-//! What waits to be written to one client, bounded in bytes. Any thread fills it, the session empties it.
+//! Messages that wait to be written to one client, bounded in bytes. Any thread fills it, the session empties it.
 //!
 //! Invariants
 //! - Frames that a client causes by itself are bounded in number: at most [`CONTROLS`] pings and pongs wait.
@@ -37,7 +37,7 @@ struct State {
     ask: Option<Ask>,
 }
 
-/// What others want of the session.
+/// Requests of others to the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The client does not read: more waits than is allowed.

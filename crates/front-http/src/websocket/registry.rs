@@ -62,7 +62,7 @@ struct Clients {
     of_site: HashMap<Site, usize>,
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) opened: AtomicU64,

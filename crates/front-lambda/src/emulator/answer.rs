@@ -1,4 +1,4 @@
-//! What the emulator answers: the result of an invocation for its caller, and the body of a response.
+//! Answers of the emulator: the result of an invocation for its caller, and the body of a response.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};

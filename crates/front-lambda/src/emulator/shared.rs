@@ -155,7 +155,7 @@ impl Shared {
                 let event = state.invocations[&id].event.clone();
                 let deadline = deadline_of(state, &id, now);
                 let told = CallResult::Event { id: Arc::clone(&id), event, deadline, again };
-                if !state.tell(ticket, told) && !again {
+                if !state.answer(ticket, told) && !again {
                     state.environment.undeliver(now, &id);
                 } else if !again {
                     let line = report::start(&id, &self.options.function.version);
@@ -163,7 +163,7 @@ impl Shared {
                 }
             }
             Effect::Restored { ticket } => {
-                state.tell(ticket, CallResult::Restored);
+                state.answer(ticket, CallResult::Restored);
             }
             Effect::Tell { ticket, event } => {
                 let (trace_id, deadline) = match &event {
@@ -175,7 +175,7 @@ impl Shared {
                         (None, epoch_milliseconds(SystemTime::now() + PATIENCE))
                     }
                 };
-                state.tell(ticket, CallResult::Extension { event, trace_id, deadline });
+                state.answer(ticket, CallResult::Extension { event, trace_id, deadline });
             }
             Effect::Fail { id, error } => {
                 let invocation = state.invocations.get_mut(&id);
@@ -331,7 +331,7 @@ impl Shared {
 
 impl State {
     /// Sends the result of a call; `false` if the call is gone.
-    fn tell(&mut self, ticket: Ticket, told: CallResult) -> bool {
+    fn answer(&mut self, ticket: Ticket, told: CallResult) -> bool {
         self.calls.remove(&ticket).is_some_and(|call| call.send(told).is_ok())
     }
 }

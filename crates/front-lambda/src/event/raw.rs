@@ -132,7 +132,7 @@ pub(crate) struct Identity<'e> {
     pub(crate) source_ip: Option<Text<'e>>,
 }
 
-/// What identifies other events, for the error message.
+/// Fields that identify other events, for the error message.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Other<'e> {
     #[serde(rename = "Records", borrow, default)]

@@ -1,4 +1,4 @@
-//! What PHP answered to an invocation: its body in pieces or as a whole, and the report when there is none.
+//! PHP's answer to an invocation: its body in pieces or as a whole, and the report when there is none.
 
 use std::pin::Pin;
 

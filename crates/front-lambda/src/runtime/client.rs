@@ -20,27 +20,27 @@ use tokio::net::TcpStream;
 /// Reasons why a request to the Runtime API failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// It is not reachable, or the connection ended before its response.
+    /// The API is not reachable, or the connection ended before its response.
     #[error("the Runtime API at {api} does not answer")]
     Lost {
         api: Arc<str>,
         #[source]
         cause: io::Error,
     },
-    /// It did not read or respond within the limit.
+    /// The API did not read or respond within the limit.
     #[error("the Runtime API at {api} has not taken `{call}` within {patience:?}")]
     Stalled { api: Arc<str>, call: &'static str, patience: Duration },
-    /// Its response is not HTTP.
+    /// The API's response is not HTTP.
     #[error("the Runtime API at {api} speaks no HTTP")]
     Malformed {
         api: Arc<str>,
         #[source]
         cause: CollectError,
     },
-    /// It rejected the request (4xx): the request was wrong, or came at the wrong time.
+    /// The API rejected the request (4xx): it was wrong, or came at the wrong time.
     #[error("the Runtime API refused `{call}` with {status}: {answer}")]
     Refused { call: &'static str, status: StatusCode, answer: String },
-    /// It failed (5xx), and the runtime must exit.
+    /// The API failed (5xx), and the runtime must exit.
     #[error("the Runtime API failed `{call}` with {status}: {answer}")]
     Platform { call: &'static str, status: StatusCode, answer: String },
 }

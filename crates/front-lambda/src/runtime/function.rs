@@ -1,4 +1,4 @@
-//! What a function's script has answered: a result, or an error. Hearth's own scripts send it
+//! The outcome of a function's script: a result, or an error. Hearth's own scripts send it
 //! (docs/internals/lambda.md).
 //!
 //! Invariants
@@ -23,7 +23,7 @@ pub(super) struct Answered {
     pub(super) body: Bytes,
     /// Type and cause of an error.
     pub(super) error: Option<(String, String)>,
-    /// What was printed past the script's buffer.
+    /// Output printed past the script's buffer.
     pub(super) printed: Bytes,
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The longest time that repetitions are counted without a line in the log.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What two lines have in common if the second repeats the first.
+/// The part that two lines have in common if the second repeats the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// The level of syslog(3).
@@ -32,12 +32,12 @@ pub(crate) struct Fold {
     since: Option<Instant>,
 }
 
-/// What is to be logged.
+/// The lines to log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
     /// First: how often an earlier line was repeated.
     pub(crate) repeated: Option<Written>,
-    /// Then the new line, unless it is a repetition.
+    /// The new line, unless it is a repetition.
     pub(crate) line: Option<Written>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Application {
     pub front_controller: Option<PathBuf>,
     /// The application's own worker script, if it has one.
     pub worker_script: Option<PathBuf>,
-    /// What is known of the application whose front controller it is.
+    /// Known facts about the application whose front controller this is.
     pub known: Option<Known>,
     /// The evidence for the kind, e.g. `artisan and bootstrap/app.php found`.
     pub because: String,

@@ -43,7 +43,7 @@ pub(crate) fn has_choice(plan: &Plan, settings: &Settings) -> bool {
         && !plan.measured_paths(settings).is_empty()
 }
 
-/// The same application in the model `request`, or the reason why it cannot run in it.
+/// Returns the same application in the model `request`, or the reason why it cannot run so.
 fn in_request(plan: &Plan, settings: &Settings) -> Result<Plan, &'static str> {
     if settings.php.worker_script.0.is_some() {
         return Err("`php.worker_script` names the script that is to answer");

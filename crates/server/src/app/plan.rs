@@ -54,7 +54,7 @@ pub(crate) struct PhpPlan {
     pub wished: Model,
     /// The last fallback, if there was one.
     pub fallback: Option<Fallback>,
-    /// What becomes of it if it does not boot.
+    /// Its handling if it does not boot.
     pub boot_failure: BootFailure,
     /// The reason why the front controller is not booted ahead, although it could be.
     pub not_ahead: Option<&'static str>,

@@ -22,7 +22,7 @@ pub(crate) struct Known {
     pub boot: Result<PathBuf, String>,
 }
 
-/// What is known of an application.
+/// Known facts about an application.
 struct Recipe {
     name: &'static str,
     /// All of these files are there.
@@ -32,13 +32,13 @@ struct Recipe {
 }
 
 enum Boot {
-    /// It waits after the first of `files` that is there.
+    /// The application waits after the first of `files` that is there.
     After {
         files: &'static [&'static str],
         /// Configuration that is read before that.
         configuration: Option<Configuration>,
     },
-    /// It reads the request before it has done anything worth doing ahead.
+    /// The application reads the request before anything worth doing ahead.
     Never(&'static str),
 }
 

@@ -8,6 +8,7 @@
 
 mod access;
 mod ahead;
+mod another;
 mod application;
 mod boot;
 mod connectors;
@@ -31,11 +32,11 @@ use std::path::Path;
 use pool::Model;
 
 use crate::app::applications;
-use crate::app::detect::{self, Application};
+use crate::app::detect;
 use crate::app::plan::Plan;
 use crate::app::target::Target;
 use crate::commands::remote::Running;
-use crate::config::{self, ConfigError, Environment, MAIN, NamedApplication, Origin};
+use crate::config::{self, ConfigError, Environment, MAIN, Origin};
 use crate::failure::Failure;
 use crate::system::users::PhpUser;
 use access::AccessCheck;
@@ -156,7 +157,14 @@ pub(crate) fn check(
         report.about(Some(&named.name));
         let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
         let booted = (&running, boots);
-        another(&mut report, named, at_path, (others_have_users, &access), environment, booted);
+        another::look(
+            &mut report,
+            named,
+            at_path,
+            (others_have_users, &access),
+            environment,
+            booted,
+        );
         if let Ok(found) = applications::found(named, at_path) {
             let (whose, own) = ((&*named.name, &*found.folder), &named.settings);
             processes::look(&mut report, &settings.processes, whose, own, environment);
@@ -170,50 +178,6 @@ pub(crate) fn check(
     traces::look(&mut report, &settings, environment);
     machine::look(&mut report, &settings, environment, &access, &running);
     Ok(report)
-}
-
-/// Checks an application beside the one at PATH.
-fn another(
-    report: &mut Report,
-    named: &NamedApplication,
-    at_path: Option<&Application>,
-    (others_have_users, access): (bool, &AccessCheck),
-    environment: &Environment,
-    (running, boots): (&Running<'_>, Boots),
-) {
-    let settings = &named.settings;
-    let found = match applications::found(named, at_path) {
-        Ok(found) => found,
-        Err(failure) => return report.failure(Topic::Application, &failure),
-    };
-    if let Some(folder) = applications::unread_settings(named, at_path) {
-        report.warning(
-            Topic::Settings,
-            format!("the `hearth.toml` in {} is not read", folder.display()),
-            "its settings belong in the application's table",
-        );
-    }
-    let mut plan = match Plan::new(found, settings, environment) {
-        Ok(plan) => plan,
-        Err(failure) => return report.failure(Topic::Application, &failure),
-    };
-    php::user(report, &mut plan, settings, others_have_users, environment);
-    model::look(report, &mut plan, settings, environment);
-    let info = match plan.php {
-        Some(_) => php::look(report, Some(&plan), settings, environment),
-        None => None,
-    };
-    let claims: Vec<String> = named.claims.iter().map(ToString::to_string).collect();
-    let version = info.as_ref().map(|info| info.php_version.as_str());
-    let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
-    report.fine(Topic::Application, what);
-    access.application(report, &plan.application);
-    let whose = (access, &access.of_php(Some(&plan)));
-    let read = (settings, environment);
-    application::look(report, &plan.application, info.as_ref(), read, whose);
-    paths::of_application(report, settings, &plan.application.folder);
-    databases::look(report, settings, Some(&plan), environment);
-    measured::look(report, (&named.name, &plan), (settings, environment), running, boots);
 }
 
 #[cfg(test)]

@@ -53,10 +53,10 @@ pub(crate) fn run(
         })?;
     let (settings, path) = match settings(target, environment) {
         Ok(settings) => settings,
-        Err(failure) => return Err(tell(&api, failure)),
+        Err(failure) => return Err(report_init_error(&api, failure)),
     };
     if let Err(failure) = prepare_for_php(&settings, environment) {
-        return Err(tell(&api, failure));
+        return Err(report_init_error(&api, failure));
     }
     let begun = Cell::new(false);
     let outcome = process::run_alone(&settings, async |state, drain| {
@@ -64,11 +64,11 @@ pub(crate) fn run(
         serve_and_drain(&settings, &path, &api, environment, state, drain).await
     });
     // From there on the command itself reports init errors.
-    outcome.map_err(|failure| if begun.get() { failure } else { tell(&api, failure) })
+    outcome.map_err(|failure| if begun.get() { failure } else { report_init_error(&api, failure) })
 }
 
 /// Reports an init error to the Runtime API before there is an async runtime.
-fn tell(api: &str, failure: Failure) -> Failure {
+fn report_init_error(api: &str, failure: Failure) -> Failure {
     if let Ok(runtime) = async_runtime::start(NonZeroUsize::MIN) {
         runtime.block_on(report(api, &failure));
     }

@@ -81,7 +81,7 @@ fn problems(
 /// The ports after the usual one that development mode tries.
 const FURTHER_PORTS: u16 = 20;
 
-/// What development mode does before anything is bound: colours on a terminal, and a free port.
+/// Applies development mode before anything is bound: colours on a terminal, and a free port.
 fn development(
     settings: &mut Settings,
     environment: &Environment,

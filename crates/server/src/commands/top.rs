@@ -5,18 +5,17 @@
 //! - Nothing that comes from the server reaches the terminal but printable text: paths and reasons are what clients and scripts chose.
 //! - Without a terminal, or with `--once`, it prints one screen and ends: no colours, no control sequences.
 
+mod admin;
 mod figures;
 mod screen;
 mod terminal;
 
-use std::io::{self, IsTerminal, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Version;
-use http1::{parse_response, put_field, put_request_line};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
@@ -31,14 +30,10 @@ use crate::system::async_runtime;
 
 /// The admin address by default: the one of every guide.
 const USUAL: &str = "127.0.0.1:9180";
-/// The time limit of one status request.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The interval between status requests.
 const BEAT: Duration = Duration::from_secs(1);
 /// The width of a printed screen, in columns.
 const PRINTED: usize = 120;
-/// The largest answer in bytes; a longer one is no status.
-const LARGEST: u64 = 16 << 20;
 
 /// `hearth top`.
 #[derive(Debug)]
@@ -56,7 +51,7 @@ pub(crate) struct Top {
 /// The server that is asked.
 #[derive(Debug)]
 enum Server {
-    /// By its control socket, as its own user.
+    /// The server is reached by its control socket, as its own user.
     Control(Box<remote::Server>),
     /// At its admin address.
     Admin { address: String, token: Option<Token> },
@@ -153,7 +148,7 @@ impl Server {
     fn ask(&self) -> Result<Figures, Failure> {
         match self {
             Self::Control(server) => figures_of(&server.status()?),
-            Self::Admin { address, token } => ask(address, token.as_ref()),
+            Self::Admin { address, token } => admin::ask(address, token.as_ref()),
         }
     }
 }
@@ -165,57 +160,4 @@ pub(crate) fn figures_of(body: &[u8]) -> Result<Figures, Failure> {
             "the server is of another version: ask it with its own `hearth`, or with `--json`";
         Failure::caused_by("what the server says of itself is not to be understood", &error, hint)
     })
-}
-
-/// Asks an admin address.
-fn ask(address: &str, token: Option<&Token>) -> Result<Figures, Failure> {
-    let hint = "start it with `--admin 127.0.0.1:9180`, or say where it is: `hearth top ADDR`";
-    let received = call(address, token).map_err(|error| {
-        Failure::caused_by(format!("no server answers at {address}"), &error, hint)
-    })?;
-    let answer = parse_response(&received);
-    let status = answer.as_ref().map_or(0, |answer| answer.head.status.as_u16());
-    let body = answer.map(|answer| answer.body).unwrap_or_default();
-    match status {
-        200 => serde_json::from_slice(&body).map_err(|error| {
-            let what = format!("what answers at {address} is no Hearth, or another version");
-            Failure::caused_by(what, &error, hint)
-        }),
-        401 => Err(Failure::failed(
-            format!("the server at {address} wants a token"),
-            "set HEARTH_ADMIN_TOKEN to its `admin.token`",
-        )),
-        status => Err(Failure::failed(
-            format!("what answers at {address} is no Hearth's admin address (status {status})"),
-            hint,
-        )),
-    }
-}
-
-/// Makes one HTTP/1.0 call: the answer ends with its connection.
-fn call(address: &str, token: Option<&Token>) -> io::Result<Vec<u8>> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for resolved in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&resolved, PATIENCE) {
-            Ok(stream) => return converse(stream, address, token),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn converse(mut stream: TcpStream, address: &str, token: Option<&Token>) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut head = Vec::new();
-    put_request_line(&mut head, "GET", "/status", Version::HTTP_10);
-    put_field(&mut head, "Host", address);
-    if let Some(token) = token {
-        put_field(&mut head, "Authorization", format!("Bearer {}", token.expose()));
-    }
-    head.extend_from_slice(b"\r\n");
-    stream.write_all(&head)?;
-    let mut received = Vec::new();
-    stream.take(LARGEST).read_to_end(&mut received)?;
-    Ok(received)
 }

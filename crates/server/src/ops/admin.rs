@@ -193,7 +193,7 @@ impl Admin {
                 _ = upkeep.tick() => desk.metrics.run_upkeep(),
                 _ = beat.tick(), if !readers.is_empty() => {
                     let event = feed::event(&dashboard::parts_as_json(&desk.view()));
-                    readers.retain(|reader| reader.tell(&event));
+                    readers.retain(|reader| reader.send(&event));
                 }
                 Some(reader) = joining.recv() => {
                     readers.push(reader);

@@ -219,7 +219,7 @@ async fn at_most_sixteen_dashboards_are_open() {
     while let Ok(joined) = joining.try_recv() {
         reader = Some(joined);
     }
-    assert!(reader.unwrap().tell(&feed::event("{}")));
+    assert!(reader.unwrap().send(&feed::event("{}")));
     let frame = last.body_mut().frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "event: state\ndata: {}\n\n");
 }

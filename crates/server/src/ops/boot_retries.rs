@@ -2,13 +2,12 @@
 
 use std::sync::Mutex;
 
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::ops::format::counted;
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
-use crate::ops::status::Status;
+use crate::ops::status::{BootRetriesStatus, Status};
 use crate::ops::subsystem::Subsystem;
 
 /// The counters since the start of the server, and the next attempt.
@@ -26,23 +25,10 @@ struct Counters {
 /// The outcome of an attempt.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It boots, and has taken over.
+    /// The application boots, and has taken over.
     Succeeded,
-    /// It does not boot, for this reason.
+    /// The application does not boot, for this reason.
     Failed(String),
-}
-
-/// The part of `/status`.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct BootRetriesStatus {
-    /// Attempts that succeeded: the application has taken over.
-    pub succeeded: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// The reason of the last failure; empty after a success.
-    pub last_failure: Option<String>,
-    /// Seconds until the next attempt.
-    pub next_in_seconds: Option<u64>,
 }
 
 impl BootRetries {

@@ -17,7 +17,7 @@ pub(crate) struct Fallback {
     pub instead: Model,
     /// The reason.
     pub why: String,
-    /// What an operator can do about it.
+    /// The action that an operator can take.
     pub hint: String,
     /// The application did not boot: the server is degraded, and a later boot may succeed.
     pub degraded: bool,

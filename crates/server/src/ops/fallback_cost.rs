@@ -22,7 +22,7 @@ pub(crate) struct Cost {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Measured {
-    /// It answers.
+    /// The model answers, at this cost.
     Cost(Cost),
     /// The application does not run in this model.
     Cannot {
@@ -77,7 +77,7 @@ impl Measured {
     }
 }
 
-/// Both models, measured one after the other by the same requests.
+/// Costs of both models, measured one after the other by the same requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Costs {
     pub fork: Measured,

@@ -84,7 +84,7 @@ pub(crate) fn line(line: &str) {
     output::write(of_program("INFO", line).as_bytes());
 }
 
-/// What takes the place of lines that were lost.
+/// The line that replaces lines that were lost.
 fn lost_lines(lost: u64) -> String {
     let lines = counted(lost, "line");
     let what = format!("{lines} of the log were lost: what reads stderr was too slow");

@@ -1,10 +1,10 @@
-//! What an application preloads (`php.preload`), and why not more.
+//! The files that an application preloads (`php.preload`), and why not more.
 
 use serde::Serialize;
 
 use crate::ops::metric::metrics_table;
 
-/// What an application preloads.
+/// The files that an application preloads.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Preloaded {
     /// How many files OPcache has preloaded, by its own count.
@@ -23,7 +23,7 @@ pub(crate) struct Refused {
     /// The reason, in words that follow "not preloaded: ".
     pub why: &'static str,
     pub files: usize,
-    /// One of them.
+    /// One of these files.
     pub first: String,
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::failure::Failure;
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
-use crate::ops::status::Status;
+use crate::ops::status::{Reloads, Status};
 use crate::ops::subsystem::Subsystem;
 
 /// The most requests that may wait for a reload; all of them get the outcome of one.
@@ -26,21 +26,6 @@ pub(crate) struct ReloadQueue {
     /// This command cannot reload.
     no_reloads: AtomicBool,
     outcomes: Mutex<Reloads>,
-}
-
-/// The outcomes of reloads.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Reloads {
-    /// New generations that took over.
-    pub done: u64,
-    /// New generations that did not; the old one stayed.
-    pub failed: u64,
-    /// A reload is under way.
-    pub under_way: bool,
-    /// The reason of the last failure; empty after a success.
-    pub last_failure: Option<String>,
-    /// Settings that were changed and need a restart.
-    pub restart_for: Vec<&'static str>,
 }
 
 /// A new generation has taken over.

@@ -9,17 +9,13 @@ pub(crate) mod tls;
 use std::time::Duration;
 
 use front_http::{CacheReport, SocketReport};
-use pool::{Model, PoolStatus, WorkerState};
+use pool::PoolStatus;
 use serde::Serialize;
 
-use crate::ops::boot_retries::BootRetriesStatus;
 use crate::ops::fallback::Fallback;
-use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::Footprint;
 use crate::ops::preloaded::Preloaded;
 use crate::ops::problems::Problem;
-use crate::ops::reloads::Reloads;
-use crate::ops::workers::{Draining, Served};
 
 /// `/status`.
 #[derive(Debug, Serialize)]
@@ -93,6 +89,43 @@ impl Status {
     }
 }
 
+/// A generation that takes no new requests.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Draining {
+    /// The number of the generation.
+    pub generation: u64,
+    /// The workers that it still has.
+    pub pool: PoolStatus,
+}
+
+/// The outcomes of reloads.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Reloads {
+    /// New generations that took over.
+    pub done: u64,
+    /// New generations that did not; the old one stayed.
+    pub failed: u64,
+    /// A reload is under way.
+    pub under_way: bool,
+    /// The reason of the last failure; empty after a success.
+    pub last_failure: Option<String>,
+    /// Settings that were changed and need a restart.
+    pub restart_for: Vec<&'static str>,
+}
+
+/// Further attempts to boot an application that did not boot.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct BootRetriesStatus {
+    /// Attempts that succeeded: the application has taken over.
+    pub succeeded: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// The reason of the last failure; empty after a success.
+    pub last_failure: Option<String>,
+    /// Seconds until the next attempt.
+    pub next_in_seconds: Option<u64>,
+}
+
 /// An application and its figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct OfApplication {
@@ -105,7 +138,7 @@ pub(crate) struct OfApplication {
     pub fallback: Option<Fallback>,
     /// The costs of `fork` and `request` in words, where they decided between the two.
     pub costs: Option<String>,
-    /// What is preloaded, if `php.preload` is set.
+    /// The preloaded files, if `php.preload` is set.
     pub preload: Option<Preloaded>,
     /// PSS of all its processes together.
     pub pss_bytes: Option<u64>,
@@ -126,43 +159,6 @@ pub(crate) struct OfApplication {
     pub crashes: u64,
     pub timeouts: u64,
     pub slow_requests: u64,
-}
-
-impl OfApplication {
-    pub(crate) fn of(served: &Served, pool: &PoolStatus) -> Self {
-        let busy = pool.workers.iter().filter(|worker| worker.state == WorkerState::Busy);
-        Self {
-            name: served.name.to_string(),
-            claims: served.claims.clone(),
-            application: served.explanation.clone(),
-            model: served.model,
-            fallback: served.fallback.clone(),
-            costs: served
-                .fallback
-                .as_ref()
-                .and_then(|fallback| fallback.costs.as_ref())
-                .map(Costs::text),
-            preload: served.preload.clone(),
-            pss_bytes: pool.memory.pss_bytes,
-            footprint: Footprint::of(
-                pool,
-                served.model.and_then(Model::named).is_some_and(Model::is_one_shot),
-            ),
-            php_version: pool.php_version.clone(),
-            wanted: pool.wanted,
-            least: pool.least,
-            most: pool.most,
-            ready: pool.ready(),
-            busy: busy.count(),
-            backlog: pool.backlog,
-            overloaded: pool.overloaded,
-            requests: pool.requests,
-            refused: pool.refused,
-            crashes: pool.crashes,
-            timeouts: pool.timeouts,
-            slow_requests: pool.slow_requests,
-        }
-    }
 }
 
 /// The traffic of the HTTP front: since the start, and in the last minute.

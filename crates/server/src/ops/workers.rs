@@ -9,15 +9,16 @@ mod problems;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pool::{Pool, PoolStatus};
-use serde::Serialize;
+use pool::{Model, Pool, PoolStatus, WorkerState};
 
 pub(crate) use self::problems::problems_of;
 use crate::config::MAIN;
 use crate::ops::fallback::Fallback;
+use crate::ops::fallback_cost::Costs;
+use crate::ops::footprint::Footprint;
 use crate::ops::preloaded::Preloaded;
 use crate::ops::problems::Problems;
-use crate::ops::status::{OfApplication, Status};
+use crate::ops::status::{Draining, OfApplication, Status};
 use crate::ops::subsystem::Subsystem;
 
 /// An application that is served.
@@ -35,7 +36,7 @@ pub(crate) struct Served {
     pub fallback: Option<Fallback>,
     /// The line that explains what runs.
     pub explanation: String,
-    /// What is preloaded, if `php.preload` is set.
+    /// The preloaded files, if `php.preload` is set.
     pub preload: Option<Preloaded>,
 }
 
@@ -43,6 +44,42 @@ impl Served {
     /// Returns whether the application did not boot, and another model runs in its place.
     pub(crate) fn is_degraded(&self) -> bool {
         self.fallback.as_ref().is_some_and(|fallback| fallback.degraded)
+    }
+
+    /// Returns the application's part of `/status`, with the figures of its pool.
+    fn status(&self, pool: &PoolStatus) -> OfApplication {
+        let busy = pool.workers.iter().filter(|worker| worker.state == WorkerState::Busy);
+        OfApplication {
+            name: self.name.to_string(),
+            claims: self.claims.clone(),
+            application: self.explanation.clone(),
+            model: self.model,
+            fallback: self.fallback.clone(),
+            costs: self
+                .fallback
+                .as_ref()
+                .and_then(|fallback| fallback.costs.as_ref())
+                .map(Costs::text),
+            preload: self.preload.clone(),
+            pss_bytes: pool.memory.pss_bytes,
+            footprint: Footprint::of(
+                pool,
+                self.model.and_then(Model::named).is_some_and(Model::is_one_shot),
+            ),
+            php_version: pool.php_version.clone(),
+            wanted: pool.wanted,
+            least: pool.least,
+            most: pool.most,
+            ready: pool.ready(),
+            busy: busy.count(),
+            backlog: pool.backlog,
+            overloaded: pool.overloaded,
+            requests: pool.requests,
+            refused: pool.refused,
+            crashes: pool.crashes,
+            timeouts: pool.timeouts,
+            slow_requests: pool.slow_requests,
+        }
     }
 
     /// Returns the only application, which runs PHP.
@@ -58,15 +95,6 @@ impl Served {
             preload: None,
         }
     }
-}
-
-/// A generation that takes no new requests.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Draining {
-    /// The number of the generation.
-    pub generation: u64,
-    /// The workers that it still has.
-    pub pool: PoolStatus,
 }
 
 /// The pools of all applications in one; none where there are none.
@@ -178,7 +206,7 @@ impl Subsystem for Workers {
         let pools = self.pools();
         let current = self.generations().current.clone();
         let none = PoolStatus::default();
-        let of = |served| OfApplication::of(served, pools.get(&served.name).unwrap_or(&none));
+        let of = |served: &Served| served.status(pools.get(&served.name).unwrap_or(&none));
         status.model = current.first().and_then(|first| first.model);
         status.applications = current.iter().map(of).collect();
         status.degraded = current.iter().any(Served::is_degraded);

@@ -387,7 +387,7 @@ impl Means {
         Some(self.cache.as_ref()?.of_application(place))
     }
 
-    /// The same for the scripts of one model.
+    /// Returns the options of a pool for the scripts of one model.
     fn options_of_one(
         &self,
         php: &PhpPlan,

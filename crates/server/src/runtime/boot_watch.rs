@@ -246,7 +246,7 @@ impl Task {
 struct Look {
     paths: Vec<PathBuf>,
     source: Source,
-    /// Those that have changed since the newest boot began.
+    /// Files that have changed since the newest boot began.
     changed: Vec<PathBuf>,
 }
 

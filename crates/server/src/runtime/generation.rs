@@ -54,11 +54,11 @@ pub(crate) struct Booted {
     pub pool: Option<Pool>,
     /// Kept until the pool is drained: workers that are replaced read their files again.
     pub own_files: Option<OwnFiles>,
-    /// What its boot has included, if that is watched.
+    /// Files that its boot has included, if they are watched.
     pub boot_files: Option<Arc<BootFiles>>,
     /// The plan of the boot that failed, if another model runs in its place until a later boot succeeds.
     pub retried: Option<Plan>,
-    /// What is preloaded, if `php.preload` is set.
+    /// The preloaded files, if `php.preload` is set.
     pub preload: Option<Learned>,
 }
 

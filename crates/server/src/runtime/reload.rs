@@ -89,7 +89,7 @@ pub(crate) struct Generations<'s> {
     pub retired: JoinSet<()>,
     /// The watched folders of the running generation.
     pub watched: Watched,
-    /// What the boot has included, watched for changes.
+    /// Files that the boot has included, watched for changes.
     pub boot_watch: BootWatch,
     /// Development mode, if it is on.
     pub dev: Option<Arc<Dev>>,
@@ -354,7 +354,7 @@ impl Generations<'_> {
         all.push(Arc::new(self.connectors.watches()));
         all.push(Arc::new(self.pushes.watch()));
         all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
-        all.push(self.processes.board());
+        all.push(self.processes.table());
         all
     }
 

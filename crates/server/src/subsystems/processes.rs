@@ -7,13 +7,13 @@
 //! - At the end of the server no instance is left.
 
 mod backoff;
-mod board;
 mod guards;
 mod instance;
 mod place;
 mod report;
 mod schedule;
 mod slot;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::board::Board;
 use self::guards::Guards;
 pub(crate) use self::place::Places;
 use self::slot::Slot;
+pub(crate) use self::table::ProcessTable;
 use crate::config::Cron;
 use crate::failure::Failure;
 
@@ -47,7 +47,7 @@ pub(crate) struct Definition {
     pub(crate) cron: Option<(Cron, TimeZone)>,
     pub(crate) stop_signal: Signal,
     pub(crate) stop_timeout: Duration,
-    /// What starts it, or why it cannot be started.
+    /// The program that starts it, or why it cannot be started.
     pub(crate) launcher: Result<Launcher, Failure>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn launcher(options: ProgramOptions) -> Result<Launcher, Failure> {
         .map_err(|error| Failure::caused_by("it cannot be confined", &error, "correct `[sandbox]`"))
 }
 
-/// What one slot is to run.
+/// The work of one slot.
 type Wanted = Option<Arc<Definition>>;
 
 /// All supervised commands of a server. They outlive generations.
@@ -66,7 +66,7 @@ pub(crate) struct Processes {
     /// Slots by name and number. One that is not wanted any more is kept: it may still have an instance.
     slots: BTreeMap<(Arc<str>, usize), watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
-    board: Arc<Board>,
+    table: Arc<ProcessTable>,
     guards: Arc<Guards>,
     places: Places,
     drain: CancellationToken,
@@ -76,12 +76,12 @@ impl Processes {
     /// Starts nothing yet. Instances are asked to end when `drain` is cancelled.
     pub(crate) fn new(places: Places, drain: CancellationToken) -> Self {
         let (slots, tasks) = (BTreeMap::new(), JoinSet::new());
-        Self { slots, tasks, board: Arc::default(), guards: Arc::default(), places, drain }
+        Self { slots, tasks, table: Arc::default(), guards: Arc::default(), places, drain }
     }
 
     /// Returns the processes as operators see them.
-    pub(crate) fn board(&self) -> Arc<Board> {
-        Arc::clone(&self.board)
+    pub(crate) fn table(&self) -> Arc<ProcessTable> {
+        Arc::clone(&self.table)
     }
 
     /// Replaces what runs: each instance of the old release ends, and one of the new release takes its place.
@@ -98,13 +98,13 @@ impl Processes {
                 wanted.insert(key, Arc::clone(&definition));
             }
         }
-        self.board.want(wanted.values());
+        self.table.want(wanted.values());
         for (key, sender) in &self.slots {
             sender.send_replace(wanted.remove(key));
         }
         for ((name, number), definition) in wanted {
             let (sender, receiver) = watch::channel(Some(definition));
-            let shown = (Arc::clone(&self.board), Arc::clone(&self.guards));
+            let shown = (Arc::clone(&self.table), Arc::clone(&self.guards));
             let place = self.places.of(&name, number);
             let slot = Slot::new((number, place), receiver, shown, self.drain.clone());
             self.tasks.spawn(slot.run());

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::failure::Failure;
 use crate::system::sys;
 
-/// What to do where a system call is refused.
+/// The hint for a system call that is refused.
 pub(crate) const ALLOW_CALLS: &str = "allow the calls that Hearth needs in the container's seccomp profile: packaging/seccomp.json has them all";
 
 /// Starts a runtime with this number of threads.

@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - It ends when its input does: when the server ends in any way.
-//! - It kills no group but those of its own session that it was told of: a number alone may have been given out again.
+//! - It kills no group but those of its own session that were added: a number alone may have been given out again.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, Write as _};
@@ -75,8 +75,8 @@ pub(crate) fn groups_of_session() -> BTreeSet<u32> {
 /// A running guard, with the user whose processes it can kill.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Its input: it kills what is left once this is closed.
-    told: Mutex<ChildStdin>,
+    /// Input of the process. It kills the remaining groups once this is closed.
+    pipe: Mutex<ChildStdin>,
 }
 
 impl Guard {
@@ -92,24 +92,24 @@ impl Guard {
             identity.put_on(&mut command);
         }
         let mut process = command.spawn()?;
-        let told = process.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
-        Ok(Self { told: Mutex::new(told) })
+        let pipe = process.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
+        Ok(Self { pipe: Mutex::new(pipe) })
     }
 
     /// Has a group killed when the server is gone.
     pub(crate) fn add(&self, group: u32) {
-        self.tell('+', group);
+        self.send('+', group);
     }
 
     /// Has a group forgotten, as it has no process any more.
     pub(crate) fn remove(&self, group: u32) {
-        self.tell('-', group);
+        self.send('-', group);
     }
 
-    fn tell(&self, sign: char, group: u32) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    fn send(&self, sign: char, group: u32) {
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         // A line is shorter than what a pipe takes at once.
-        if let Err(error) = told.write_all(format!("{sign}{group}\n").as_bytes()) {
+        if let Err(error) = pipe.write_all(format!("{sign}{group}\n").as_bytes()) {
             tracing::debug!(%error, "no guard for process groups");
         }
     }

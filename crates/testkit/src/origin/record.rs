@@ -1,4 +1,4 @@
-//! What an origin records: requests, connections and their handshakes.
+//! The records of an origin: requests, connections and their handshakes.
 
 use super::Fields;
 

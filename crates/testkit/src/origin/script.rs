@@ -112,14 +112,14 @@ pub enum Body {
 /// The state of an HTTP/1.1 connection after a response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum After {
-    /// It stays open if the request permits it.
+    /// The connection stays open if the request permits it.
     #[default]
     Keep,
     /// The response has `Connection: close`, and the connection is closed.
     Close,
-    /// It is closed without a response when the next request arrives, as a kept connection that has died.
+    /// The connection is closed without a response when the next request arrives, as if it had died.
     CloseAtNext,
-    /// It is closed at once, though the response promised to keep it open.
+    /// The connection is closed at once, though the response promised to keep it open.
     CloseSilently,
 }
 

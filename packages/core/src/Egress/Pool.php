@@ -122,7 +122,7 @@ final class Pool implements \IteratorAggregate, \Countable
                 $status = curl_multi_exec($this->multi, $active);
                 $status === CURLM_OK || throw new TransferFailed((string) curl_multi_strerror($status));
                 $ended = $this->collect();
-                $this->tell();
+                $this->reportProgress();
                 foreach ($ended as [$key, $answer]) {
                     yield $key => $answer;
                 }
@@ -223,7 +223,7 @@ final class Pool implements \IteratorAggregate, \Countable
         return $ended;
     }
 
-    private function tell(): void
+    private function reportProgress(): void
     {
         if ($this->progress === null) {
             return;

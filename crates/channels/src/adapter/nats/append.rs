@@ -23,7 +23,7 @@ use super::stream::{Stream, number_at};
 use crate::adapter::log::{LogEvent, wait_for_broker};
 use crate::json::Raw;
 
-/// What this node has read of the log.
+/// The part of the log that this node has read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     pub(super) epoch: u64,
@@ -54,7 +54,7 @@ struct Attempt {
     gaps: u64,
 }
 
-/// What the log says of a packet that may have been stored.
+/// The result of a search in the log for a packet that may have been stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     Stored,
@@ -187,9 +187,9 @@ enum Outcome {
     Stored,
     /// The stream never takes a packet of this size.
     TooLarge,
-    /// It is not stored.
+    /// The packet is not stored.
     Refused,
-    /// It is not known to be stored.
+    /// The packet is not known to be stored.
     Unanswered,
 }
 

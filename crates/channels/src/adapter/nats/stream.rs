@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) last: u64,
     /// How long it remembers the ids of messages.
     pub(super) window: Duration,
-    /// Its settings as JSON.
+    /// The stream's settings as JSON.
     config: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a channel shares with other nodes: their numbers of subscribers, their members and the last event.
+//! The state that a channel shares with other nodes: numbers of subscribers, members and the last event.
 
 use super::{Channel, Context};
 use crate::cache::Last;

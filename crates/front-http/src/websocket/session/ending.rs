@@ -33,7 +33,7 @@ impl Reason {
 pub(super) struct Ending {
     stage: Stage,
     reason: Option<Reason>,
-    /// What comes is read and dropped: after a violation nothing can be decoded.
+    /// Further bytes are read and dropped: after a violation nothing can be decoded.
     discards: bool,
     until: Option<Instant>,
 }
@@ -46,7 +46,7 @@ enum Stage {
     Waiting { code: Option<CloseCode>, by_client: bool },
     /// Our close frame is queued, and the client's has not come.
     Sent,
-    /// Both close frames are there.
+    /// Both close frames were exchanged.
     Both,
     /// Our side of the stream is closed.
     Shut,

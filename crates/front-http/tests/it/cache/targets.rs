@@ -111,7 +111,7 @@ async fn behind_a_trusted_proxy_the_url_of_an_answer_has_the_forwarded_host() {
     assert_eq!(cache.purge_url(&format!("https://a.example{PATH}")), 1);
 }
 
-/// The pool calls the observer when PHP answers, whoever is still there.
+/// The pool calls the observer when PHP answers, even if the client has gone.
 #[tokio::test]
 async fn an_unsafe_request_whose_client_leaves_makes_stored_answers_invalid() {
     let server = start().await;

@@ -11,7 +11,7 @@ use crate::config::{CommandLine, Environment, Settings};
 use crate::failure::Failure;
 use crate::system::users::PhpUser;
 
-/// What an application gives to its programs.
+/// Folder, settings and user that an application gives to its programs.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
     /// The application's folder.

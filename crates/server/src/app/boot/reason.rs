@@ -15,7 +15,7 @@ pub(crate) struct Reason {
     pub message: String,
     /// `FILE:LINE`, if the message names a place.
     pub place: Option<String>,
-    /// What to do.
+    /// The action to take.
     pub hint: String,
 }
 
@@ -62,7 +62,7 @@ fn of_framework(output: &str) -> Option<(&'static str, &str)> {
     output.lines().find(is_one).map(|line| ("", line))
 }
 
-/// What the worker program says of a script that ended too early. The script's own output may come before and after it.
+/// The worker program's line about a script that ended too early. The script's own output may come before and after it.
 fn of_worker(output: &str) -> Option<(&'static str, &str)> {
     let is_one =
         |line: &&str| line.starts_with("the script ") && line.contains(" ended before it ");
@@ -89,7 +89,7 @@ fn without_place(text: &str) -> (&str, Option<String>) {
     }
 }
 
-/// What to do about a message.
+/// Returns the action to take for a message.
 fn hint(head: &str, message: &str) -> String {
     if message.starts_with("Allowed memory size of ") {
         return "raise `memory_limit` (`--ini memory_limit=256M`, or `[php.ini]`), or load less in the boot".to_owned();

@@ -97,7 +97,7 @@ struct Application {
     tested_names: HashSet<String>,
     seeks_functions: bool,
     seeks_classes: bool,
-    /// Those of `files` that are in none of the folders.
+    /// Files that are in none of the folders.
     outside: HashSet<PathBuf>,
     composers: Vec<Composer>,
     has_other_loader: bool,

@@ -30,10 +30,10 @@ const SCRIPT: &str = "preload.php";
 /// Where the answer of that script begins.
 const MARKER: &[u8] = b"\0hearth-preload\0";
 
-/// What was learned for one application.
+/// Code that was learned for one application.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Learned {
-    /// What operators see of it.
+    /// Its state as operators see it.
     pub report: Preloaded,
     /// The preloaded files, sorted.
     pub paths: Vec<PathBuf>,
@@ -75,7 +75,7 @@ impl Listing {
     }
 }
 
-/// What OPcache has.
+/// The content of OPcache.
 #[derive(Debug)]
 struct Listed {
     /// `opcache.preload` as PHP has it.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use crate::app::tokens::{Token, tokens};
 
-/// What is known of a file. Symbols are in lower case and with their namespaces; functions end with `()`.
+/// Known facts about a file. Symbols are in lower case and with their namespaces; functions end with `()`.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// Declared when the file is compiled.
@@ -21,11 +21,11 @@ pub(super) struct Source {
     pub tested: HashSet<String>,
     /// Last parts of names that these are called with as `Name::class`.
     pub tested_names: HashSet<String>,
-    /// It asks whether functions exist whose names it puts together.
+    /// Whether the file asks if functions exist whose names it puts together.
     pub seeks_functions: bool,
-    /// It asks whether classes are declared whose names it puts together, without having them loaded.
+    /// Whether the file asks if classes are declared whose names it puts together, without loading them.
     pub seeks_classes: bool,
-    /// It may register an autoloader, or take one away.
+    /// Whether the file may register or remove an autoloader.
     pub changes_loaders: bool,
     /// The last texts of statements that include a file whenever the file runs.
     pub includes: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Source {
 /// Statements that include a file.
 const INCLUDES: &[&str] = &["include", "include_once", "require", "require_once"];
 
-/// What an opening bracket has begun.
+/// The construct that an opening bracket has begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     Namespace,

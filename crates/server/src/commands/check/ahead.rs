@@ -1,4 +1,4 @@
-//! What booting ahead saves: the same requests in the model that would run and in `request`, measured on this machine.
+//! Measures how much booting ahead saves: the same requests in the model that would run and in `request`, on this machine.
 
 use pool::Model;
 

@@ -264,7 +264,7 @@ async fn answer(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<String,
     Ok(format!(", and answers GET {path}"))
 }
 
-/// What PHP's processes wrote: a layer of tracing that keeps the lines.
+/// Lines that PHP's processes wrote, kept by a layer of tracing.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<Line>>>);
 

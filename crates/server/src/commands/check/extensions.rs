@@ -13,7 +13,7 @@ struct Row<'table> {
     php: &'table str,
     /// The name that PHP itself has for the extension.
     name: &'table str,
-    /// What it came to in the model asked for.
+    /// The result in the model asked for.
     word: &'table str,
     advice: &'table str,
 }
@@ -87,7 +87,7 @@ fn row(line: &str, column: usize) -> Option<Row<'_>> {
     })
 }
 
-/// Of `8.2.36`: `8.2`.
+/// Returns `8.2` for `8.2.36`.
 fn minor_of(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
@@ -96,7 +96,7 @@ fn minor_of(version: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// What `hearth check` says of a PHP with these extensions.
+    /// Returns the findings of `hearth check` for a PHP with these extensions.
     fn findings(php: &str, extensions: &[&str], model: Model) -> String {
         let extensions = extensions.iter().map(|name| ((*name).to_owned(), None)).collect();
         let info = Info {

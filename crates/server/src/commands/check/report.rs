@@ -16,7 +16,7 @@ pub(crate) struct Report {
     application: Option<String>,
     findings: Vec<Finding>,
     php: Option<Info>,
-    /// What the boot reads beside code (`--boot`).
+    /// Reads of the boot beside code (`--boot`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     boot_reads: Vec<BootRead>,
     /// The application that the next findings are about; `None` is the one at PATH.
@@ -42,9 +42,9 @@ struct Finding {
 enum Level {
     /// Nothing is wrong.
     Fine,
-    /// It works, but an operator should know.
+    /// The part works, but an operator should know this.
     Warning,
-    /// It will not work.
+    /// The part will not work.
     Problem,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Topic {
     Settings,
     /// The application's files.
     Application,
-    /// What the boot reads.
+    /// Reads of the boot.
     Boot,
     /// PHP and its extensions.
     Php,

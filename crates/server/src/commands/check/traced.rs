@@ -1,4 +1,4 @@
-//! What the boot reads beside code, with a verdict for each read: `hearth check --boot`. The application is booted once more for it, since tracing
+//! Reads of the boot beside code, with a verdict for each: `hearth check --boot`. The application is booted once more for it, since tracing
 //! costs time and memory that the measurements must not see.
 //!
 //! Invariants

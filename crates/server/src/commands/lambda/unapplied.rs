@@ -6,7 +6,7 @@ use front_http::{OriginRule, RuleOptions};
 use crate::config::{ClientCertificates, Settings};
 use crate::failure::Failure;
 
-/// What to do about a rule that protects nothing.
+/// The hint for a rule that protects nothing.
 pub(crate) const HINT: &str =
     "set it at CloudFront or API Gateway, or in the application (docs/guide/edge.md#on-aws-lambda)";
 

@@ -10,14 +10,14 @@ use crate::ops::format::{age, count, harmless, megabytes, percent, rate, took};
 /// The order of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// By the duration of their request, the longest first.
+    /// Order by the duration of the current request, the longest first.
     #[default]
     Time,
-    /// By the number of requests they have answered, the most first.
+    /// Order by the number of answered requests, the most first.
     Requests,
-    /// By their memory, the most first.
+    /// Order by memory, the most first.
     Memory,
-    /// By their process id.
+    /// Order by process id.
     Pid,
 }
 

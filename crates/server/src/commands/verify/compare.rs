@@ -31,7 +31,7 @@ pub(super) struct Difference {
     pub(super) more: usize,
 }
 
-/// What differs between two runs of the reference, for one request.
+/// Parts that differ between two runs of the reference, for one request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Volatile {
     /// The tokens around volatile places, by part.

@@ -233,15 +233,15 @@ mod tests {
         let mut watched = watched(&folders);
         let change = |text: &str| vec![("file file".to_owned(), text.to_owned())];
         let write = |text: &str| fs::write(folders.0.path().join("file"), text).unwrap();
-        write("nobody");
-        assert_eq!(changes(&mut watched), change("nobody"));
+        write("guest");
+        assert_eq!(changes(&mut watched), change("guest"));
         // Only the first letter differs.
-        write("Nobody, and more");
-        assert_eq!(changes(&mut watched), change("Nobody, and more"));
-        write("Nobody, and more, and more");
+        write("Guest, and more");
+        assert_eq!(changes(&mut watched), change("Guest, and more"));
+        write("Guest, and more, and more");
         assert_eq!(changes(&mut watched), change(", and more"), "what it has gained");
-        write("Nobody");
-        assert_eq!(changes(&mut watched), change("Nobody"));
+        write("Guest");
+        assert_eq!(changes(&mut watched), change("Guest"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) struct Subject<'e> {
     /// Whether PHP is to write its session files there.
     pub(super) moves_sessions: bool,
     pub(super) ignored: Vec<String>,
-    /// What the latest look at the files has seen.
+    /// The files as they were at the latest look.
     pub(super) latest: Latest,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Subject<'e> {
 pub(super) enum NotRun {
     /// This application or machine cannot run the model.
     Impossible(String),
-    /// It should run, and failed.
+    /// The model should run, and failed.
     Failed(Failure),
 }
 

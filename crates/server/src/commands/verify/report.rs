@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::compare::Difference;
 use crate::ops::format::counted;
 
-/// What was compared, and what differs.
+/// The result of a comparison: models, requests and differences.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     /// The line that explains the application.
@@ -29,7 +29,7 @@ pub(super) struct Report {
     pub(super) masked: usize,
     /// Parts that cannot be compared.
     pub(super) not_comparable: Vec<String>,
-    /// What the comparison assumes, and what it leaves out.
+    /// Assumptions of the comparison, and parts that it leaves out.
     pub(super) notes: Vec<String>,
     /// The compared models.
     pub(super) models: Vec<OfModel>,
@@ -72,7 +72,7 @@ pub(super) struct Finding {
 pub(super) enum Cause {
     /// None: the first request after the boot differs already.
     Boot,
-    /// These, in this order.
+    /// These requests, in this order.
     Predecessors(Vec<String>),
     /// The boot: the value changes with each answer of the reference, and never in this model.
     FixedAtBoot,

@@ -51,7 +51,7 @@ pub(super) struct Reference {
     model: Model,
     first: Vec<Parts>,
     second: Vec<Parts>,
-    /// By request.
+    /// Volatile parts of answers, by request.
     volatile: Vec<Volatile>,
     /// The answers of the first run, by request.
     successive: Vec<Successive>,
@@ -60,7 +60,7 @@ pub(super) struct Reference {
     /// Whether every answer was a server error.
     pub(super) all_failed: bool,
     pub(super) watched_files: usize,
-    /// What the report notes about them.
+    /// Notes of the report about them.
     pub(super) notes: Vec<String>,
 }
 

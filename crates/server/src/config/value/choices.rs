@@ -154,7 +154,7 @@ by_name! { LogFormat, "FORMAT",
 /// The way in which the files that PHP preloads are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preload {
-    /// They are learned from requests.
+    /// Files are learned from requests.
     Learned,
 }
 
@@ -165,7 +165,7 @@ by_name! { Preload, "HOW",
 /// The files whose changes are a reload in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchedFiles {
-    /// Those that the boot has included.
+    /// Files that the boot has included.
     Boot,
 }
 
@@ -190,7 +190,7 @@ by_name! { Handler, "KIND",
     "console" => Self::Console,
 }
 
-/// What becomes of an application that does not boot.
+/// The handling of an application that does not boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BootFailure {
     /// Another model runs in its place, and the boot is tried again until it succeeds.

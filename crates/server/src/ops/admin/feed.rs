@@ -52,7 +52,7 @@ pub(super) fn event(json: &str) -> Bytes {
 
 impl Reader {
     /// Sends a sample. Returns false if the reader has disconnected, or is cut because it does not read.
-    pub(super) fn tell(&self, event: &Bytes) -> bool {
+    pub(super) fn send(&self, event: &Bytes) -> bool {
         match self.events.try_send(event.clone()) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -102,15 +102,15 @@ mod tests {
         let cut = CancellationToken::new();
         let (reader, response) = open(cut.clone(), place());
         let event = event("{}");
-        let told = (0..100).take_while(|_| reader.tell(&event)).count();
-        assert_eq!(told, WAITING);
+        let sent = (0..100).take_while(|_| reader.send(&event)).count();
+        assert_eq!(sent, WAITING);
         assert!(cut.is_cancelled());
         drop(response);
 
         let cut = CancellationToken::new();
         let (reader, response) = open(cut.clone(), place());
         drop(response);
-        assert!(!reader.tell(&event));
+        assert!(!reader.send(&event));
         assert!(!cut.is_cancelled());
     }
 }

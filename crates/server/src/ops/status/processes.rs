@@ -26,7 +26,7 @@ pub(crate) struct Status {
     pub last_exit: Option<Exit>,
     /// Why it cannot be started, if so.
     pub cannot_start: Option<String>,
-    /// Its instances end soon after their start, again and again.
+    /// Whether instances end soon after their start, again and again.
     pub fails: bool,
     pub stop_timeout_seconds: u64,
 }
@@ -34,13 +34,13 @@ pub(crate) struct Status {
 /// One instance that runs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Instance {
-    /// Its number, from 1 to `count`.
+    /// The instance's number, from 1 to `count`.
     pub number: usize,
     pub pid: u32,
     /// The generation of the application that it runs.
     pub generation: u64,
     pub seconds: u64,
-    /// It was asked to end.
+    /// Whether the instance was asked to end.
     pub stopping: bool,
 }
 

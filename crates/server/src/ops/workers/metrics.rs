@@ -39,10 +39,10 @@ pub(super) fn set_pool(name: &Arc<str>, status: &PoolStatus) {
         counter "hearth_workers_grown_total" = status.grown, "Workers added because requests waited";
         counter "hearth_workers_shrunk_total" = status.shrunk, "Workers that ended because they were not needed for `php.workers_idle_timeout`";
         gauge "hearth_backlog" = status.backlog, "Requests waiting for a worker";
-        gauge "hearth_backlog_ahead" = status.ahead, "Those of them that are in the socket of a busy worker already";
+        gauge "hearth_backlog_ahead" = status.ahead, "Requests of the backlog that are already in the socket of a busy worker";
         counter "hearth_backlog_refused_total" = status.refused, "Requests answered with 503: no worker became free in time, or none would have";
         counter "hearth_backlog_waited_total" = status.waited, "Requests that got a worker after having waited for it";
-        gauge "hearth_backlog_waited_seconds" = status.waited_seconds, "How long all of those have waited, added up since the start";
+        gauge "hearth_backlog_waited_seconds" = status.waited_seconds, "Time that requests waited for a worker, added up since the start";
         gauge "hearth_overloaded" = status.overloaded, "1 while requests are refused because more come than are answered (`php.backlog_target`)";
         gauge "hearth_workers_resident_bytes" = resident, "Resident memory of all PHP workers";
         gauge "hearth_workers_pss_bytes" = memory.pss_bytes.map(|all| all.saturating_sub(zygotes)), "Memory of all PHP workers, of a shared page each one's part (PSS); NaN where /proc does not show it";
@@ -55,21 +55,21 @@ pub(super) fn set_pool(name: &Arc<str>, status: &PoolStatus) {
         counter "hearth_worker_recycled_total" = status.recycled, "Workers replaced on purpose";
         counter "hearth_worker_retired_total" = status.retired, "Workers that ended because they could not be put back as they were";
         counter "hearth_restores_verified_total" = status.restores.verified, "Restores after which all memory was compared with the snapshot (`php.verify_restores`)";
-        counter "hearth_restores_differing_total" = status.restores.differing, "Those after which some memory differed from the snapshot: the log has the page and the request";
-        gauge "hearth_restores_verified_seconds" = status.restores.seconds, "How long those comparisons took, added up since the start";
+        counter "hearth_restores_differing_total" = status.restores.differing, "Restores after which some memory differed from the snapshot: the log has the page and the request";
+        gauge "hearth_restores_verified_seconds" = status.restores.seconds, "Time spent comparing memory with the snapshot (`php.verify_restores`), added up since the start";
         counter "hearth_worker_timeouts_total" = status.timeouts, "Requests that lost their worker to the time limit";
         counter "hearth_worker_slow_requests_total" = status.slow_requests, "Requests that PHP worked on for longer than `log.slow_requests`";
         gauge "hearth_database_connections_kept" = databases.kept, "Connections of databases that stay open across requests";
         counter "hearth_database_resets_total" = databases.resets, "Sessions of databases put back after a request";
-        gauge "hearth_database_reset_seconds" = databases.reset_seconds, "Time from writing those resets to the servers' proof, added up since the start";
+        gauge "hearth_database_reset_seconds" = databases.reset_seconds, "Time from sending a session's reset to the database server's proof, added up since the start";
         counter "hearth_database_retired_total" = databases.retired, "Workers that ended because of a kept connection";
     }
     for group in &status.groups {
         let script = ("script", group.script.clone());
         let failed = group.state == GroupState::Failed;
         metrics_table! { &[application(), script];
-            gauge "hearth_entry_script_workers_wanted" = group.wanted, "Workers that an entry script is to have by now, of those that all scripts of the application share";
-            gauge "hearth_entry_script_workers_busy" = group.busy, "Those of them that have a request";
+            gauge "hearth_entry_script_workers_wanted" = group.wanted, "Workers that the script is to have by now, out of all that the application's scripts share";
+            gauge "hearth_entry_script_workers_busy" = group.busy, "Workers of the script that have a request";
             gauge "hearth_entry_script_backlog" = group.backlog, "Requests of the script waiting for a worker";
             gauge "hearth_entry_script_requests" = group.requests, "Requests of the script dispatched to PHP since the last reload";
             gauge "hearth_entry_script_failed" = failed, "1 if the script could not be booted ahead: it runs as in `request`";
@@ -96,7 +96,7 @@ fn set_database(application: &Arc<str>, server: &DatabaseServer) {
         if let Some(time) = server.reset_times.quantile(part) {
             let [application, system, peer] = labels.clone();
             metrics_table! { &[application, system, peer, ("quantile", name.to_owned())];
-                gauge "hearth_database_server_reset_quantile_seconds" = time.as_secs_f64(), "What putting a session of this server back took, from the reset to the proof, since the start";
+                gauge "hearth_database_server_reset_quantile_seconds" = time.as_secs_f64(), "Time to put a session of this server back, from the reset to the proof, since the start";
             }
         }
     }

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::Definition;
-use super::board::{Board, how};
 use super::guards::Guards;
+use super::table::{ProcessTable, how};
 use crate::system::guard::Guard;
 
 /// After SIGKILL a process may still be in an uninterruptible system call: its end is not awaited then.
@@ -34,7 +34,7 @@ pub(super) struct Instance {
     program: Program,
     guard: Option<Arc<Guard>>,
     began: Instant,
-    board: Arc<Board>,
+    table: Arc<ProcessTable>,
 }
 
 impl Instance {
@@ -42,7 +42,7 @@ impl Instance {
     pub(super) async fn start(
         definition: &Arc<Definition>,
         number: usize,
-        (board, guards): (&Arc<Board>, &Guards),
+        (table, guards): (&Arc<ProcessTable>, &Guards),
         readers: &mut JoinSet<()>,
     ) -> io::Result<Self> {
         let launcher = definition.launcher.as_ref();
@@ -58,7 +58,7 @@ impl Instance {
             readers.spawn(log(Arc::clone(definition), number, pid, stdout, "stdout"));
             readers.spawn(log(Arc::clone(definition), number, pid, stderr, "stderr"));
         }
-        board.of(definition, |entry| entry.started(number, pid, definition.generation));
+        table.of(definition, |entry| entry.started(number, pid, definition.generation));
         tracing::info!(
             process.name = &*definition.name,
             process.number = number,
@@ -67,8 +67,8 @@ impl Instance {
             "process started"
         );
         let definition = Arc::clone(definition);
-        let board = Arc::clone(board);
-        Ok(Self { definition, number, program, guard, began: Instant::now(), board })
+        let table = Arc::clone(table);
+        Ok(Self { definition, number, program, guard, began: Instant::now(), table })
     }
 
     /// Returns the number of its process, and of its group.
@@ -100,10 +100,10 @@ impl Instance {
                 guard.remove(self.pid());
             }
         }
-        let Self { definition, number, program, began, board, .. } = self;
+        let Self { definition, number, program, began, table, .. } = self;
         let (pid, seconds) = (program.pid(), began.elapsed().as_secs_f64());
         let status = program.reap().await.unwrap_or_default();
-        board.of(&definition, |entry| entry.ended(number, status));
+        table.of(&definition, |entry| entry.ended(number, status));
         let name = &*definition.name;
         let how = how(status);
         let again_in = again_in.map(|delay| delay.as_secs_f64());
@@ -123,7 +123,7 @@ impl Instance {
 
     /// Marks it as one that is to end.
     pub(super) fn note_stopping(&self) {
-        self.board.of(&self.definition, |entry| entry.stopping(self.number));
+        self.table.of(&self.definition, |entry| entry.stopping(self.number));
     }
 
     /// Asks it to end, and kills its group when the time is over.
@@ -145,7 +145,7 @@ impl Instance {
             "process did not end within {limit:?} (`stop_timeout`), and is killed"
         );
         self.program.signal_group(Signal::KILL);
-        self.board.of(&self.definition, |entry| entry.killed += 1);
+        self.table.of(&self.definition, |entry| entry.killed += 1);
         if timeout(AFTER_KILL, self.ended()).await.is_ok() {
             self.finish(false, None).await;
         }

@@ -1,12 +1,12 @@
 //! Supervised commands in `/status`, `/metrics` and the problems.
 
-use super::board::Board;
+use super::table::ProcessTable;
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
 use crate::ops::subsystem::Subsystem;
 
-impl Subsystem for Board {
+impl Subsystem for ProcessTable {
     fn status(&self, status: &mut Status) {
         status.processes = Self::status(self);
     }

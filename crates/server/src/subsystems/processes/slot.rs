@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::board::Board;
 use super::guards::Guards;
 use super::instance::Instance;
 use super::place::Place;
 use super::schedule::Schedule;
+use super::table::ProcessTable;
 use super::{Definition, Wanted};
 use crate::system::guard::{Guard, groups_of_session, kill_group};
 
@@ -39,7 +39,7 @@ pub(super) struct Slot {
     number: usize,
     place: Place,
     wanted: watch::Receiver<Wanted>,
-    board: Arc<Board>,
+    table: Arc<ProcessTable>,
     guards: Arc<Guards>,
     drain: CancellationToken,
     readers: JoinSet<()>,
@@ -51,7 +51,7 @@ pub(super) struct Slot {
     background: BTreeMap<u32, Background>,
 }
 
-/// What a run of `cron` has left in the background.
+/// Processes that a run of `cron` has left in the background.
 #[derive(Debug)]
 struct Background {
     guard: Option<Arc<Guard>>,
@@ -63,7 +63,7 @@ impl Slot {
     pub(super) fn new(
         (number, place): (usize, Place),
         wanted: watch::Receiver<Wanted>,
-        (board, guards): (Arc<Board>, Arc<Guards>),
+        (table, guards): (Arc<ProcessTable>, Arc<Guards>),
         drain: CancellationToken,
     ) -> Self {
         let readers = JoinSet::new();
@@ -71,7 +71,7 @@ impl Slot {
             number,
             place,
             wanted,
-            board,
+            table,
             guards,
             drain,
             readers,
@@ -166,7 +166,7 @@ impl Slot {
             let delay = match self.start(definition).await {
                 Some(instance) => {
                     let restarts = u64::from(std::mem::replace(&mut has_run, true));
-                    self.board.of(definition, |entry| entry.restarts += restarts);
+                    self.table.of(definition, |entry| entry.restarts += restarts);
                     let by_itself = tokio::select! {
                         () = instance.ended() => true,
                         () = self.changed() => false,
@@ -189,7 +189,7 @@ impl Slot {
     }
 
     fn note_failing(&self, definition: &Definition, fails: bool) {
-        self.board.of(definition, |entry| {
+        self.table.of(definition, |entry| {
             if fails {
                 entry.failing.insert(self.number);
             } else {
@@ -200,7 +200,7 @@ impl Slot {
 
     /// Starts an instance. An error is said once, and again when it is another one.
     async fn start(&mut self, definition: &Arc<Definition>) -> Option<Instance> {
-        let shown = (&self.board, &*self.guards);
+        let shown = (&self.table, &*self.guards);
         let started = Instance::start(definition, self.number, shown, &mut self.readers).await;
         match started {
             Ok(instance) => {
@@ -219,7 +219,7 @@ impl Slot {
         if self.refused.as_ref() != Some(&why) {
             let (name, command) = (&*definition.name, &*definition.command);
             tracing::error!(process.name = name, command, error = why, "process cannot be started");
-            self.board.of(definition, |entry| entry.cannot_start = Some(why.clone()));
+            self.table.of(definition, |entry| entry.cannot_start = Some(why.clone()));
             self.refused = Some(why);
         }
     }
@@ -273,7 +273,7 @@ impl Slot {
                             said_overlap = false;
                             running = self.start(definition).await;
                             let started = u64::from(running.is_some());
-                            self.board.of(definition, |entry| entry.runs += started);
+                            self.table.of(definition, |entry| entry.runs += started);
                         }
                         self.note_next(definition, &schedule);
                     }
@@ -290,11 +290,11 @@ impl Slot {
 
     fn note_next(&self, definition: &Definition, schedule: &Schedule) {
         let next = schedule.next(Timestamp::now());
-        self.board.of(definition, |entry| entry.next_run = next);
+        self.table.of(definition, |entry| entry.next_run = next);
     }
 
     fn note_overlap(&self, definition: &Definition, said: &mut bool) {
-        self.board.of(definition, |entry| entry.overlaps += 1);
+        self.table.of(definition, |entry| entry.overlaps += 1);
         if !std::mem::replace(said, true) {
             tracing::warn!(
                 process.name = &*definition.name,

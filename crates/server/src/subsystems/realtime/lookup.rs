@@ -153,7 +153,7 @@ impl Asking {
     }
 }
 
-/// What is encoded in a query's value: everything but unreserved characters (RFC 3986, section 2.3).
+/// Characters to encode in a query's value: all but unreserved ones (RFC 3986, section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URL of a look-up: `?key=` or `?id=`, after the target's own query.

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
-use super::{Shop, client, clients_closed_politely, with_extensions};
+use super::lifetime::clients_closed_politely;
+use super::{Shop, client, with_extensions};
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 #[test]

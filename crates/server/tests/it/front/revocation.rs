@@ -121,7 +121,7 @@ impl Authority {
 
 fn site(authority: &Authority, crl: &str, more: &str) -> Site {
     let site = Site::empty()
-        .with_file("public/index.php", "<?php echo $_SERVER['SSL_CLIENT_S_DN'] ?? 'nobody';");
+        .with_file("public/index.php", "<?php echo $_SERVER['SSL_CLIENT_S_DN'] ?? 'none';");
     let ours = certificates();
     ours.origin.write(site.path(), "server");
     ours.authority.write(site.path(), "authority");

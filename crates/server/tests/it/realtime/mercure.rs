@@ -423,7 +423,7 @@ fn requests_without_a_valid_signature_or_token_are_answered_before_their_bodies(
     assert_eq!(status("/apps/1/batch_events?auth_key=key&auth_signature=0", ""), 401);
     assert_eq!(status("/apps/2/events", ""), 404);
     assert_eq!(status("/apps/1/channels", ""), 405);
-    assert_eq!(status("/elsewhere", ""), 404);
+    assert_eq!(status("/other", ""), 404);
     assert_eq!(status(HUB, ""), 401);
     assert_eq!(status(HUB, &format!("Authorization: Bearer {stranger}\r\n")), 401);
     assert_eq!(status(&format!("{HUB}/subscriptions"), ""), 404);

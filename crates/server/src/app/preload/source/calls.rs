@@ -1,4 +1,4 @@
-//! What the calls in a file ask for by name, and which of them change the autoloaders.
+//! Names that the calls in a file ask for, and calls that change the autoloaders.
 
 use super::{Reader, last_part, lower};
 use crate::app::tokens::Token;
@@ -16,7 +16,7 @@ const TESTS: &[&str] = &[
     "is_subclass_of",
 ];
 
-/// Those that load a class first, unless their second argument is false.
+/// Functions that load a class first, unless their second argument is false.
 const LOADING: &[&str] = &["class_exists", "interface_exists", "trait_exists", "enum_exists"];
 
 /// Functions that change which autoloaders there are.

@@ -19,7 +19,7 @@ pub(super) enum Verdict {
     Fine,
 }
 
-/// What is read. The worst comes first.
+/// The kind of data that is read. The worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -114,7 +114,7 @@ pub(super) struct Judgement {
 /// A read that is known to be right.
 struct Known {
     kind: Kind,
-    /// What it is in fact.
+    /// The kind that it is in fact.
     is: Kind,
     /// Start of the call or variable.
     what: &'static str,
@@ -125,7 +125,7 @@ struct Known {
     reason: &'static str,
 }
 
-/// What frameworks read at their boot with good reason.
+/// Variables that frameworks read at their boot with good reason.
 const KNOWN: &[Known] = &[
     Known {
         kind: Kind::Clock,

@@ -84,7 +84,7 @@ pub(super) struct Listing {
     pub(super) files: BTreeMap<PathBuf, Seen>,
     /// The followed links that lead out of the application's folder, and where they lead.
     pub(super) outside: BTreeMap<PathBuf, PathBuf>,
-    /// Those that are not followed, because of `MOST_OUTSIDE`.
+    /// Links that are not followed, because of `MOST_OUTSIDE`.
     pub(super) refused: BTreeMap<PathBuf, PathBuf>,
 }
 
@@ -138,7 +138,7 @@ struct Walk<'l> {
     listing: Listing,
 }
 
-/// What one folder contains.
+/// The content of one folder.
 #[derive(Default)]
 struct Branch {
     entered: HashSet<Id>,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::*;
 use crate::hearth::{Serve, Site};
 
 /// The page passes connections to Hearth's own script, and prints how the script changed them.
@@ -124,4 +125,93 @@ fn a_connection_to_several_hosts_bypasses_connectors() {
     assert_eq!(told["doctrine"]["primary"], of_doctrine("primary"), "{told}");
     assert_eq!(told["doctrine"]["replica"], of_doctrine("replica"), "{told}");
     assert_eq!(told["doctrine"]["one"]["host"], "", "{told}");
+}
+
+/// The application is configured for the server itself, as it was without a connector, and needs no change.
+#[test]
+fn laravel_uses_the_connectors_for_its_servers() {
+    let redis = Database::with_tls(DatabaseKind::Redis, &certificates().origin, false);
+    let redis_port = redis.port();
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::with_tls(kind, &certificates().origin, false);
+        let (host, port) = (Database::HOST, database.port());
+        let (scheme, driver, id) = match kind {
+            DatabaseKind::Postgres => ("postgresql", "pgsql", "pg_backend_pid()"),
+            _ => ("mysql", "mysql", "connection_id()"),
+        };
+        let site = crate::isolation::published_leaks::laravel_example();
+        certificates().authority.write(site.path(), "authority");
+        site.write("password", DATABASE_PASSWORD);
+        site.write(
+            "hearth.toml",
+            &format!(
+                "[databases.connectors.main]\nurl = '{scheme}://visitor@{host}:{port}/shop'\npassword_file = 'password'\nsslrootcert = 'authority.pem'\n\
+                 [databases.connectors.cache]\nurl = 'rediss://{host}:{redis_port}'\nsslrootcert = 'authority.pem'\n"
+            ),
+        );
+        site.write(
+            "config/database.php",
+            &format!(
+                "<?php return ['default' => 'shop', 'connections' => ['shop' => ['driver' => '{driver}', 'host' => '{host}', 'port' => {port}, 'database' => 'shop',\n\
+                 'username' => 'visitor', 'password' => '', 'charset' => 'utf8', 'prefix' => '', 'sslmode' => 'verify-full',\n\
+                 'options' => [PDO::MYSQL_ATTR_SSL_CA => '/nowhere.pem']]],\n\
+                 'redis' => ['client' => 'phpredis', 'default' =>\n\
+                 ['host' => 'tls://{host}', 'port' => {redis_port}, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
+            ),
+        );
+        site.write(
+            "routes/web.php",
+            &format!(
+                "<?php use Illuminate\\Support\\Facades\\{{DB, Route}};\n\
+                 Route::get('/', fn () => 'home');\n\
+                 Route::get('/ids', fn () => response()->json(['database' => DB::selectOne('select {id} id')->id,\n\
+                 'redis' => app('redis')->connection()->command('client', ['id'])]));"
+            ),
+        );
+        crate::databases::frameworks::with_redis_session(&site);
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
+        let first = ids();
+        let logins = (database.logins(), redis.logins());
+        for _ in 0..5 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!((database.logins(), redis.logins()), logins, "{kind:?}: no login for a request");
+        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    }
+}
+
+#[test]
+fn doctrine_uses_the_connectors_for_its_servers() {
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::with_tls(kind, &certificates().origin, false);
+        let (host, port) = (Database::HOST, database.port());
+        let (scheme, driver, id) = match kind {
+            DatabaseKind::Postgres => ("postgresql", "pdo_pgsql", "select pg_backend_pid()"),
+            _ => ("mysql", "pdo_mysql", "select connection_id()"),
+        };
+        let connection = json!({
+            "driver": driver, "host": host, "port": port, "dbname": "shop", "user": "visitor", "password": "", "charset": "utf8",
+            "sslmode": "verify-full",
+        });
+        let site = crate::databases::frameworks::symfony_site();
+        certificates().authority.write(site.path(), "authority");
+        site.write("password", DATABASE_PASSWORD);
+        site.write(
+            "hearth.toml",
+            &format!("[databases.connectors.main]\nurl = '{scheme}://visitor@{host}:{port}/shop'\npassword_file = 'password'\nsslrootcert = 'authority.pem'\n"),
+        );
+        let serve = Serve::new(site.path())
+            .set("CONNECTION", &connection.to_string())
+            .set("ID", id)
+            .model("snapshot");
+        let hearth = with_extensions(serve).workers(1).start();
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
+        let first = ids();
+        let logins = database.logins();
+        for _ in 0..5 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(database.logins(), logins, "{kind:?}: no login for a request");
+    }
 }

@@ -53,12 +53,12 @@ class Kernel extends BaseKernel
 
     private function configureContainer(ContainerConfigurator $container): void
     {
-        $container->parameters()->set('nobody', 'web');
+        $container->parameters()->set('web_consumer', 'web');
         $container->extension('framework', [
             'secret' => 'for tests',
             'messenger' => [
                 'transports' => ['async' => ['dsn' => '%env(MESSENGER_DSN)%', 'options' => [
-                    'consumer' => '%env(default:nobody:HEARTH_PROCESS_NUMBER)%',
+                    'consumer' => '%env(default:web_consumer:HEARTH_PROCESS_NUMBER)%',
                     'delete_after_ack' => true,
                 ]]],
                 'routing' => [Note::class => 'async'],

@@ -1,4 +1,4 @@
-//! What operators know of supervised commands: which are wanted, which run, and how they have ended.
+//! Supervised commands as operators see them: which are wanted, which run, and how they have ended.
 //!
 //! Invariants
 //! - Counters of a name count since the start of the server, whatever releases have come and gone.
@@ -18,7 +18,7 @@ use crate::ops::status::processes::{self as status, Exit};
 
 /// All processes by name.
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<BTreeMap<Arc<str>, Entry>>);
+pub(crate) struct ProcessTable(Mutex<BTreeMap<Arc<str>, Entry>>);
 
 /// One process.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Running {
     stopping: bool,
 }
 
-impl Board {
+impl ProcessTable {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Entry>> {
         self.0.lock().expect("no holder panics")
     }
