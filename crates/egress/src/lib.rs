@@ -29,7 +29,6 @@ mod deny;
 mod dial;
 mod dns;
 mod eyeballs;
-mod paced;
 mod proxy;
 mod secured;
 mod silence;

@@ -8,14 +8,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
-use crate::paced::Paced;
 use crate::stream::Stream;
 
 /// A shorter wait proves nothing: a response may take that long from far away.
 const WITNESS: Duration = Duration::from_millis(500);
 
 /// A stream that counts arrivals.
-pub(crate) type Watched = InspectReader<Paced<Stream>, Box<dyn FnMut(&[u8]) + Send>>;
+pub(crate) type Watched = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// The state of the peer.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ impl Silence {
         let arrivals = move |_: &[u8]| {
             silence.arrivals.fetch_add(1, Relaxed);
         };
-        InspectReader::new(Paced::new(stream), Box::new(arrivals))
+        InspectReader::new(stream, Box::new(arrivals))
     }
 
     /// Registers a call that waits, until the returned guard is dropped.
