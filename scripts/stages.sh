@@ -8,9 +8,10 @@
 # NEEDS   names of earlier stages, separated by commas; `-` is none. A stage whose needs failed is not run and counts as one failed test.
 #         `*` is the end of all other stages, whatever has become of them.
 #
-# Promises: the output of a stage is kept in $logs/NAME.log and shown in one piece when the stage ends. A stage that fails without counting
-# a failed test counts as one, and so does one that has not ended after $stage_limit seconds. The last lines before the count name each failed
-# test with the command that repeats it alone ($logs/failures); the count is the last line ($logs/summary). A signal ends every stage with its children.
+# Promises: the output of a stage is kept in $logs/NAME.log, and what its processes took of the processor in NAME.log.times. The output is shown
+# in one piece when the stage ends. A stage that fails without counting a failed test counts as one, and so does one that has not ended after
+# $stage_limit seconds. The last lines before the count name each failed test with the command that repeats it alone ($logs/failures); the count
+# is the last line ($logs/summary). A signal ends every stage with its children.
 # `logs`, `passed`, `failed` and `stage_limit` are the caller's.
 
 declare -a stage_names=() stage_costs=() stage_needs=() stage_commands=() table=() failures=()
@@ -47,6 +48,12 @@ failures_of() {
         END { printf "%s", said != "" ? said : others }' | awk '!seen[$0]++'
 }
 
+# processor_seconds FILE: of a stage's processes, by what `times` of bash has written there; `?` if the stage was ended.
+processor_seconds() {
+    # The second line is that of the children: 1m2.345s 0m1.234s, of users' code and of the kernel.
+    awk -F'[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4; found = 1 } END { if (!found) print "?" }' "$1" 2>/dev/null || echo '?'
+}
+
 # ended INDEX STATUS
 ended() {
     local name=${stage_names[$1]} status=$2 log ok bad found
@@ -57,7 +64,7 @@ ended() {
     ((status == 0 || bad > 0)) || bad=1
     # shellcheck disable=SC2154  # the caller's. The numbers are those of `timeout`: by its first signal, and by its second.
     [[ $status != 124 && $status != 137 ]] || note "$name was ended: it may take $stage_limit s"
-    finish "$1" "$ok" "$bad" "$(printf '%5d s' $((SECONDS - began[$name])))"
+    finish "$1" "$ok" "$bad" "$(printf '%5d s %6s s of a core' $((SECONDS - began[$name])) "$(processor_seconds "$log.times")")"
     [[ ${state[$name]} == failed ]] || return 0
     found=$(failures_of "$log" "${stage_commands[$1]% }")
     [[ -n $found ]] || found="$name (exit status $status)"$'\t'"${stage_commands[$1]% }"
@@ -116,7 +123,8 @@ start_stages() {
             began[$name]=$SECONDS
             note "begins: $name"
             # A session of its own: a signal to it reaches all of its processes, and no terminal interrupts half of them.
-            setsid timeout --kill-after=10 "$stage_limit" bash -c "exec ${stage_commands[at]}" > "$(log_of "$name")" 2>&1 < /dev/null &
+            setsid timeout --kill-after=10 "$stage_limit" bash -c "${stage_commands[at]}; status=\$?; times > \"\$0\"; exit \$status" \
+                "$(log_of "$name").times" > "$(log_of "$name")" 2>&1 < /dev/null &
             index_of_pid[$!]=$at
         fi
     done
@@ -154,7 +162,7 @@ only_stages() {
 run_stages() {
     local pid status at line
     mkdir -p "$logs"
-    rm -f "$logs"/{summary,failures,*.log}
+    rm -f "$logs"/{summary,failures,*.log,*.times}
     (($# == 0)) || only_stages "$@"
     trap end_all INT TERM
     start_stages

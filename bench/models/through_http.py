@@ -4,18 +4,23 @@ Every round visits every peer once per number of connections, so that what distu
 medians over rounds.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from harness import one_by_one, table
+from harness import one_by_one, ratios, table
 from harness.load import Sample, measure, settle, warm_up
 from harness.processes import CORES, Memory, Server, memory, tree
 from peers import App, Missing, Peer, Unavailable, hearth
 from published import AIMS, BREF, BREF_OTHERS, CPU
 
-CONNECTIONS = (1, 16, 64)
+CONNECTIONS = tuple(int(number) for number in os.environ.get("CONNECTIONS", "1,16,64,256").split(","))
+SLOW_UP_TO = 64
+"""With more connections, a model with a process per request answers less than one request of each in a run."""
+IDLE_AT_MOST = 10e6
+"""Aim for the resident memory of Hearth's server process without load."""
 REFERENCE = "nginx + php-fpm"
 BREF_REQUESTS = 100
 
@@ -26,7 +31,7 @@ class Row:
     def __init__(self, peer: Peer, server: Server):
         self.peer = peer
         self.server = server
-        self.samples: dict[int, list[Sample]] = {c: [] for c in CONNECTIONS}
+        self.samples: dict[int, list[Sample]] = {c: [] for c in CONNECTIONS if c <= SLOW_UP_TO or not peer.slow}
         self.alone: list[one_by_one.Times] = []
         self.idle_main = memory([server.main])
         self.loaded: Memory | None = None
@@ -102,7 +107,7 @@ def _measure_app(app: App, peers: list[Peer], work: Path, rounds: int, seconds: 
                     row.alone.append(one_by_one.ask(row.server.url, BREF_REQUESTS, row.peer.expected or app.expected))
             for connections in CONNECTIONS:
                 for row in order:
-                    if row.died:
+                    if row.died or connections not in row.samples:
                         continue
                     sample = row.visit(connections, min(seconds, 1) if row.peer.slow else seconds)
                     settle(row.server)
@@ -110,7 +115,7 @@ def _measure_app(app: App, peers: list[Peer], work: Path, rounds: int, seconds: 
                     if sample:
                         errors = f", {sample.errors} ERRORS" if sample.errors else ""
                         what = f"{sample.requests_per_second:8.0f} req/s {sample.cpu_per_request:7.1f} µs CPU{errors}"
-                    say(f"  {app.name} round {turn + 1} c={connections:<2} {row.peer.name:26} {what}")
+                    say(f"  {app.name} round {turn + 1} c={connections:<3} {row.peer.name:26} {what}")
         for row in rows:
             row.loaded = memory(tree(row.server.roots))
         return rows
@@ -125,15 +130,15 @@ def by_start(names: dict, name: str):
 
 def app_table(app: App, rows: list[Row]) -> str:
     reference = next((row.medians() for row in rows if row.peer.name.startswith(REFERENCE)), None)
-    head = ["", "req/s c=1", "c=16", "c=64", "p50/p99 c=1", "p50/p99 c=16", "p50/p99 c=64",
-            "CPU µs/request c=1", "c=16", "c=64", "times php-fpm's speed, c=16", "RSS/PSS MB",
-            "published CPU c=1/16/64"]
+    first, *others = (f"c={c}" for c in CONNECTIONS)
+    head = ["", f"req/s {first}", *others, *(f"p50/p99 c={c}" for c in CONNECTIONS), f"CPU µs/request {first}", *others,
+            "times php-fpm's speed, c=16", "RSS/PSS MB", "published CPU c=1/16/64"]
     lines = []
     for row in rows:
         medians = row.medians()
 
         def each(show: Callable[[Sample], str]) -> list[str]:
-            return [show(medians[c]) if c in medians else "died" for c in CONNECTIONS]
+            return [show(medians[c]) if c in medians else "died" if c in row.samples else "–" for c in CONNECTIONS]
 
         ratio = "–"
         if reference and 16 in reference and 16 in medians:
@@ -152,6 +157,36 @@ def app_table(app: App, rows: list[Row]) -> str:
             published,
         ])
     return table.markdown(head, lines)
+
+
+def aims_table(results: Results) -> str:
+    """Each ratio that is an aim, within a round, by number of connections."""
+    head = ["ratio, median of rounds", "aim: at most", *(f"c={c}" for c in CONNECTIONS)]
+    lines = []
+    for aim in ratios.AIMS:
+        for app, rows in results.apps:
+            found = ratios.sides(aim, {row.peer.name: row.samples for row in rows})
+            if not found:
+                continue
+            ours, peer = found
+            lines += [
+                [f"{app.name}: {aim.ours} / {aim.peer}, {figure.name}", f"{aim.at_most[app.name]:.2f}",
+                 *(ratios.cell(ratios.by_round(figure, ours.get(c, []), peer.get(c, [])), aim.at_most[app.name]) for c in CONNECTIONS)]
+                for figure in aim.figures
+            ]
+    return table.markdown(head, lines) if lines else ""
+
+
+def idle_memory(results: Results) -> str:
+    """Each model's server process: they are the same program, but workers share its pages."""
+    rows = [row for _, rows in results.apps[:1] for row in rows if row.peer.name.startswith("hearth ")]
+    if not rows:
+        return ""
+    each = ", ".join(f"{row.peer.name}: {table.megabytes(row.idle_main.rss)}/{table.megabytes(row.idle_main.pss)} MB" for row in rows)
+    most = max(row.idle_main.rss for row in rows)
+    verdict = "met" if most <= IDLE_AT_MOST else "**not met**"
+    return (f"Memory of Hearth's server process alone, idle, RSS/PSS: {each}. Aim: an RSS of at most {table.megabytes(round(IDLE_AT_MOST))} MB; "
+            f"the most is {most / 1e6:.1f} MB: {verdict}.")
 
 
 def bref_table(results: Results) -> str:
@@ -191,10 +226,15 @@ def document(results: Results, rounds: int, seconds: float) -> list[str]:
         parts.append("**This machine has one core: server and load shared it.**")
     for app, rows in results.apps:
         parts += [f"### {app.name}", app_table(app, rows)]
-    idle = [f"{row.peer.name}: {table.megabytes(row.idle_main.rss)}/{table.megabytes(row.idle_main.pss)} MB"
-            for _, rows in results.apps[:1] for row in rows if row.peer.name.startswith("hearth")]
-    if idle:
-        parts.append("Memory of Hearth's server process alone, idle, RSS/PSS: " + ", ".join(idle) + ".")
+    if aims := aims_table(results):
+        parts += [
+            "### Aims beside other servers",
+            "`CPU` is the processor time by a request of all processes of a server, `time by request` the inverse of its rate. Each ratio is taken within a round; "
+            "the table shows medians over rounds, and **no** where one is above its aim.",
+            aims,
+        ]
+    if idle := idle_memory(results):
+        parts.append(idle)
     parts += [
         "### One request after another, beside Bref's table",
         f"{BREF_REQUESTS} requests in each round (in one round for models with a process per request), each on a new connection as "
@@ -209,7 +249,7 @@ def document(results: Results, rounds: int, seconds: float) -> list[str]:
 def summary(results: Results) -> str:
     """The table of README.md: one line per peer, 16 connections."""
     names = list(dict.fromkeys(row.peer.name for _, rows in results.apps for row in rows))
-    of = {(app.name, row.peer.name): row.medians()[16] for app, rows in results.apps for row in rows if row.samples[16]}
+    of = {(app.name, row.peer.name): row.medians()[16] for app, rows in results.apps for row in rows if row.samples.get(16)}
     apps = [app.name for app, _ in results.apps]
     best = {app: min((sample.cpu_per_request for (name, peer), sample in of.items()
                       if name == app and "relay" not in peer), default=0) for app in apps}

@@ -1,7 +1,8 @@
 <?php
 
 /*
- * The benchmarked applications behind Swoole: php swoole.php APP FOLDER PORT WORKERS.
+ * The benchmarked applications behind Swoole: php swoole.php APP FOLDER PORT WORKERS [CERTIFICATE KEY]. With a certificate it serves
+ * HTTPS, by HTTP/1.1 and HTTP/2.
  * Requests are made from Swoole's arrays, as Octane's Swoole client and Symfony's Swoole runner do.
  */
 
@@ -12,9 +13,14 @@ use Swoole\Http\Response as SwooleResponse;
 use Swoole\Http\Server;
 
 [, $name, $folder, $port, $workers] = $argv;
+[$certificate, $key] = [$argv[5] ?? null, $argv[6] ?? null];
 
-$server = new Server('127.0.0.1', (int) $port, SWOOLE_PROCESS);
-$server->set([
+$server = new Server('127.0.0.1', (int) $port, SWOOLE_PROCESS, SWOOLE_SOCK_TCP | ($certificate === null ? 0 : SWOOLE_SSL));
+$server->set(($certificate === null ? [] : [
+    'ssl_cert_file' => $certificate,
+    'ssl_key_file' => $key,
+    'open_http2_protocol' => true,
+]) + [
     'worker_num' => (int) $workers,
     'reactor_num' => 1,
     'enable_coroutine' => false,

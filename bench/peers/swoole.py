@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.certificates import Certificate
 from harness.processes import Server
 
-from . import App, Missing, Peer, Unavailable, free_port, ini_environment
+from . import App, Missing, Peer, free_port, ini_environment
 
 WORKERS = 2
 SCRIPT = Path(__file__).with_name("swoole.php")
@@ -29,9 +29,8 @@ def find() -> list[Peer | Missing]:
 
 
 def _start(name: str, php: list[str], app: App, work: Path, certificate: Certificate | None) -> Server:
-    if certificate:
-        raise Unavailable("no HTTPS in this bench")
     port = free_port()
-    server = Server(name, f"http://127.0.0.1:{port}{app.path}", work / "output.log")
-    server.run([*php, str(SCRIPT), app.name, str(app.folder), str(port), str(WORKERS)], ini_environment(work))
+    server = Server(name, f"http{'s' if certificate else ''}://127.0.0.1:{port}{app.path}", work / "output.log")
+    files = [str(certificate.signed), str(certificate.key)] if certificate else []
+    server.run([*php, str(SCRIPT), app.name, str(app.folder), str(port), str(WORKERS), *files], ini_environment(work))
     return server

@@ -435,7 +435,11 @@ static size_t choose(long i) {
 }
 
 static int make_counters(void) {
-    int counters = memfd_create("counters", MFD_CLOEXEC);
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
+    int counters = memfd_create("counters", MFD_CLOEXEC | NOEXEC_SEAL);
+    if (counters < 0 && errno == EINVAL) {
+        counters = memfd_create("counters", MFD_CLOEXEC);
+    }
     if (counters < 0 || ftruncate(counters, 8) != 0) {
         die("memfd_create");
     }

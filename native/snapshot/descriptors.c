@@ -7,7 +7,8 @@
  *   full up to some numbers for the request, which are its last.
  * - Offsets of 0 to 2 are not changed, because they are shared with the process that started the server. Those of files opened for appending
  *   alone are restored at the complete check only, because writing does not use them.
- * - Locks of a request are released. A file that the boot has locked has the same locks as at the snapshot, else the process retires.
+ * - Locks of a request are released. A file that the boot has locked has the same locks as at the snapshot, else the process retires. Record locks, which
+ *   no other process can change, are compared only if a call was seen that can change them, and if `thorough`.
  */
 #include "snapshot/engine.h"
 
@@ -125,12 +126,12 @@ static long open_information(int fd) {
     return raw_open(path.data, O_RDONLY | O_CLOEXEC);
 }
 
-/* Returns a hash of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
- * open file itself. 0: none. There is a line for each; /proc/locks names no process for those of open files. */
-static uint64_t hash_locks(long information) {
+/* Returns the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the open file itself. NULL:
+ * none. There is a line for each, in the engine's buffer; /proc/locks names no process for those of open files. */
+static const char *read_locks(long information) {
     struct engine *e = engine;
     if (information == -ENOENT || information == -EACCES) {
-        return 0;
+        return NULL;
     }
     long len = information < 0 ? information
                                : raw(SYS_pread64, information, e->buffer, sizeof e->buffer - 1, 0);
@@ -138,8 +139,23 @@ static uint64_t hash_locks(long information) {
         retire("/proc/self/fdinfo cannot be read, which tells of the boot's locks");
     }
     e->buffer[len] = 0;
-    const char *lock = strstr(e->buffer, "\nlock:");
-    return lock == NULL ? 0 : hash_bytes(lock, strlen(lock));
+    return strstr(e->buffer, "\nlock:");
+}
+
+static uint64_t hash_locks(const char *locks) {
+    return locks == NULL ? 0 : hash_bytes(locks, strlen(locks));
+}
+
+/* Returns whether they are all this process's own. Those of an open file can be changed by any process that has it, and a lease ends when another process
+ * opens the file. A line: `lock: 1: POSIX  ADVISORY  WRITE ...`. */
+static bool are_record_locks(const char *locks) {
+    for (const char *lock = locks; lock != NULL; lock = strstr(lock + 1, "\nlock:")) {
+        const char *kind = strstr(lock, ": ");
+        if (kind == NULL || strncmp(kind, ": POSIX ", 8) != 0) {
+            return false;
+        }
+    }
+    return locks != NULL;
 }
 
 /* Locks that the boot holds do not belong to a request. Record locks belong to the file, whatever the descriptor, so all locks of such a file
@@ -152,7 +168,9 @@ static void find_locks(void) {
             continue;
         }
         long information = open_information(of->fd);
-        of->locks = hash_locks(information);
+        const char *locks = read_locks(information);
+        of->locks = hash_locks(locks);
+        of->record_locks = are_record_locks(locks);
         raw(SYS_close, information);
         if (of->locks == 0) {
             continue;
@@ -166,6 +184,7 @@ static void find_locks(void) {
     }
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         if (e->descriptors[i].locked) {
+            e->has_locks = true;
             e->descriptors[i].information =
                 descriptors_own(open_information(e->descriptors[i].fd), "the boot's locks");
         }
@@ -242,6 +261,7 @@ void descriptors_take(void) {
     struct engine_descriptors *fds = &e->fds;
     memset(fds, 0, sizeof *fds);
     e->descriptor_count = e->gap_count = 0;
+    e->has_locks = false;
     list();
     fill_holes();
     e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
@@ -328,7 +348,7 @@ static void unlock(const struct descriptor *descriptor) {
 /* Locks that the boot holds are lost when the request, or this restore, closes any descriptor of the file (fcntl(2)). Taking them again would not
  * help: another process may have changed what they protected. */
 static void compare_locks(const struct descriptor *descriptor) {
-    if (hash_locks(descriptor->information) != descriptor->locks) {
+    if (hash_locks(read_locks(descriptor->information)) != descriptor->locks) {
         retire("the request changed or lost a lock on a file that the boot had locked");
     }
 }
@@ -340,6 +360,8 @@ void descriptors_put_back(bool thorough, bool had_children) {
     bool locks = children || (e->touched & TOUCHED_LOCKS) != 0;
     bool identity = thorough || (e->touched & TOUCHED_IDENTITY) != 0;
     bool flags = children || (e->touched & TOUCHED_FLAGS) != 0;
+    /* Threads have the same descriptors, and a child may have them, too (CLONE_FILES). */
+    bool record_locks = locks || identity || (e->touched & (TOUCHED_OPENED | TOUCHED_THREADS)) != 0;
     if (identity) {
         check_own();
     }
@@ -358,7 +380,9 @@ void descriptors_put_back(bool thorough, bool had_children) {
             put_back_flags(descriptor);
         }
         if (descriptor->locked) {
-            compare_locks(descriptor);
+            if (record_locks || !descriptor->record_locks) {
+                compare_locks(descriptor);
+            }
         } else if (locks && descriptor->mode == S_IFREG) {
             unlock(descriptor);
         }

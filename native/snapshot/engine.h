@@ -155,17 +155,19 @@ enum {
     TOUCHED_PROC = 1 << 10,  /* a file of /proc was opened for writing */
     TOUCHED_THREADS = 1 << 11,
     TOUCHED_EVENTS = 1 << 12, /* a descriptor may send signals */
+    TOUCHED_OPENED = 1 << 13, /* another descriptor of a file that the boot has locked */
 };
 
 /* A descriptor of the boot. */
 struct descriptor {
     int fd, twin; /* our duplicate, by which it is recognised */
     int descriptor_flags, status_flags;
-    int64_t offset;  /* -1: has none */
-    bool locked;     /* by the boot: its locks are left alone, and must stay */
-    bool appends;    /* and is not read: its offset is not put back each time */
-    int information; /* if `locked`: what the kernel tells of it */
-    uint64_t locks;  /* if `locked`: a hash of the locks */
+    int64_t offset;    /* -1: has none */
+    bool locked;       /* by the boot: its locks are left alone, and must stay */
+    bool appends;      /* and is not read: its offset is not put back each time */
+    int information;   /* if `locked`: what the kernel tells of it */
+    uint64_t locks;    /* if `locked`: a hash of the locks */
+    bool record_locks; /* if `locked`: all of them are this process's own, and there are some */
     uint64_t device, inode, special;
     uint32_t mode;
 };
@@ -226,6 +228,7 @@ struct engine {
     uint32_t region_count, hot_count;
     uint32_t descriptor_count, gap_count;
     int descriptor_max;
+    bool has_locks; /* some descriptor is `locked` */
     struct engine_descriptors fds;
     enum identity identity;
     uint64_t proc_device; /* st_dev of /proc */

@@ -49,6 +49,7 @@ void interpose_resolve(void) {
 /* dlopen() uses its return address to find its caller, and vfork() returns twice: both are jumped
  * to, not called. */
 __attribute__((used, visibility("hidden"))) void *interpose_next_dlopen(void) {
+    touch(TOUCHED_OPENED); /* and closed: by libc, so it cannot be seen which file */
     return (void *)NEXT(dlopen);
 }
 __attribute__((used, visibility("hidden"))) void *interpose_next_vfork(void) {
@@ -297,10 +298,24 @@ static bool touches_region(uint64_t start, uint64_t end) {
     return false;
 }
 
+/* What forks and core dumps get of memory: /proc/self/maps does not show it. Of the request's own mappings it ends with them. A call that fails may have
+ * marked a part of the range. */
+void interpose_advised(const void *address, size_t len, int advice) {
+    bool marks = advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK ||
+                 advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_DONTDUMP ||
+                 advice == MADV_DODUMP;
+    uint64_t start = (uint64_t)address;
+    if (marks && len != 0 && interpose_taken() && !in_born(start, PAGE_UP(start + len), false)) {
+        snapshot_retire_later(
+            "the request changed what forks or core dumps get of the boot's memory");
+    }
+}
+
 int madvise(void *address, size_t len, int advice) {
     enum { DONTNEED_LOCKED = 24, GUARD_INSTALL = 102 };
     uint64_t start = (uint64_t)address;
     uint64_t end = PAGE_UP(start + len);
+    interpose_advised(address, len, advice);
     bool drops = advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE ||
                  advice == DONTNEED_LOCKED;
     if ((drops || advice == GUARD_INSTALL) && interpose_taken() && touches_region(start, end)) {

@@ -136,6 +136,12 @@ void *interpose_find(enum interposed which);
                              ? interposed[NEXT_##name]                                             \
                              : interpose_find(NEXT_##name)))
 
+/* Notes what a request asks for memory. Any stack. Borrowed: address. */
+void interpose_advised(const void *address, size_t len, int advice);
+
+/* Notes that the request has one more descriptor: `fd`, or none if that is negative. Any stack. */
+void interpose_opened(int fd);
+
 /* Returns whether this process has a snapshot; false in a child that a request forked. */
 static inline bool interpose_taken(void) {
     return engine != NULL && engine->taken && *engine->own_process == 1;

@@ -40,12 +40,16 @@ int close(int fd) {
 
 int dup2(int from, int to) {
     touch_number(to);
-    return NEXT(dup2)(from, to);
+    int fd = NEXT(dup2)(from, to);
+    interpose_opened(fd);
+    return fd;
 }
 
 int dup3(int from, int to, int flags) {
     touch_number(to);
-    return NEXT(dup3)(from, to, flags);
+    int fd = NEXT(dup3)(from, to, flags);
+    interpose_opened(fd);
+    return fd;
 }
 
 int close_range(unsigned int first, unsigned int last, int flags) {
@@ -71,13 +75,17 @@ int fcloseall(void) {
 FILE *freopen(const char *path, const char *mode, FILE *stream) {
     touch_number(fileno(stream));
     touch(TOUCHED_PROC); /* seldom called: not worth a look */
-    return NEXT(freopen)(path, mode, stream);
+    FILE *again = NEXT(freopen)(path, mode, stream);
+    interpose_opened(again != NULL ? fileno(again) : -1);
+    return again;
 }
 
 FILE *freopen64(const char *path, const char *mode, FILE *stream) {
     touch_number(fileno(stream));
     touch(TOUCHED_PROC);
-    return NEXT(freopen64)(path, mode, stream);
+    FILE *again = NEXT(freopen64)(path, mode, stream);
+    interpose_opened(again != NULL ? fileno(again) : -1);
+    return again;
 }
 
 int closedir(DIR *directory) {
@@ -136,13 +144,20 @@ static void touch_flags(int fd, int command, intptr_t argument) {
     }
 }
 
+static int duplicated(int command, int result) {
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
+        interpose_opened(result);
+    }
+    return result;
+}
+
 int fcntl(int fd, int command, ...) {
     va_list arguments;
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
     touch_flags(fd, command, (intptr_t)argument);
-    return NEXT(fcntl)(fd, command, argument);
+    return duplicated(command, NEXT(fcntl)(fd, command, argument));
 }
 
 int fcntl64(int fd, int command, ...) {
@@ -151,7 +166,7 @@ int fcntl64(int fd, int command, ...) {
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
     touch_flags(fd, command, (intptr_t)argument);
-    return NEXT(fcntl64)(fd, command, argument);
+    return duplicated(command, NEXT(fcntl64)(fd, command, argument));
 }
 
 int flock(int fd, int operation) {

@@ -1,4 +1,5 @@
-/* Files opened for writing: those below /proc may be attributes of the process, by whatever path they were found. */
+/* Files that a request opens. Those below /proc, opened for writing, may be attributes of the process, by whatever path they were found. Closing one that
+ * the boot has locked releases the boot's locks. */
 #include "snapshot/interpose.h"
 
 #if SNAPSHOT_ENGINE
@@ -10,14 +11,37 @@
 
 #include "snapshot/raw.h"
 
+static bool is_locked(const struct stat *status) {
+    const struct engine *e = engine;
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        const struct descriptor *descriptor = &e->descriptors[i];
+        if (descriptor->locked && descriptor->inode == status->st_ino &&
+            descriptor->device == status->st_dev) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The caller's errno stays: raw() does not set it. */
 static int opened(int fd, int flags) {
     struct stat status;
-    if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY && interpose_taken() &&
-        raw(SYS_fstat, fd, &status) == 0 && status.st_dev == engine->proc_device) {
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    if (fd < 0 || !interpose_taken() || (!writes && !engine->has_locks) ||
+        raw(SYS_fstat, fd, &status) != 0) {
+        return fd;
+    }
+    if (writes && status.st_dev == engine->proc_device) {
         touch(TOUCHED_PROC);
     }
+    if (engine->has_locks && is_locked(&status)) {
+        touch(TOUCHED_OPENED);
+    }
     return fd;
+}
+
+void interpose_opened(int fd) {
+    opened(fd, O_RDONLY);
 }
 
 static FILE *opened_stream(FILE *stream) {

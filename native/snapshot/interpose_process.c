@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -158,6 +159,13 @@ static void undoable(bool done, const char *why) {
     }
 }
 
+static const char sharing[] = "the request made a process that shares its memory or descriptors";
+
+/* Returns whether the child goes on in this memory, or with these descriptors. One of vfork() does so only while its parent waits. */
+static bool shares(uint64_t flags) {
+    return (flags & (CLONE_VM | CLONE_FILES)) != 0 && (flags & (CLONE_THREAD | CLONE_VFORK)) == 0;
+}
+
 int clone(int (*start)(void *), void *stack, int flags, void *argument, ...) {
     va_list arguments;
     va_start(arguments, argument);
@@ -166,25 +174,74 @@ int clone(int (*start)(void *), void *stack, int flags, void *argument, ...) {
     pid_t *child = va_arg(arguments, pid_t *);
     va_end(arguments);
     touch((flags & CLONE_THREAD) != 0 ? TOUCHED_THREADS : TOUCHED_CHILDREN);
-    if ((flags & CLONE_VM) != 0 && (flags & CLONE_THREAD) == 0) {
-        undoable((flags & CLONE_VFORK) == 0, "the request made a process that shares its memory");
-    }
+    undoable(shares((uint64_t)(unsigned)flags), sharing);
     return NEXT(clone)(start, stack, flags, argument, parent, storage, child);
 }
 
-/* System calls that create threads and processes. Other calls that bypass the functions above are
- * detected if `strict` is set. */
-static bool makes_tasks(long number) {
+/* System calls that create threads and processes, give memory marks, or get descriptors: dup() and recvmsg() of sapi/databases/libc_shim.c come this way,
+ * too. Other calls that bypass the functions above are detected if `strict` is set. */
+static void before_call(long number, const long arguments[6]) {
     switch (number) {
-    case SYS_clone:
     case SYS_clone3:
+        undoable(arguments[0] != 0 && arguments[1] >= (long)sizeof(uint64_t) &&
+                     shares(*(const uint64_t *)arguments[0]), /* clone_args.flags */
+            sharing);
+        touch(TOUCHED_THREADS | TOUCHED_CHILDREN);
+        break;
+    case SYS_clone:
+        undoable(shares((uint64_t)arguments[0]), sharing);
+        touch(TOUCHED_THREADS | TOUCHED_CHILDREN);
+        break;
 #ifdef SYS_fork
     case SYS_fork:
     case SYS_vfork:
+        touch(TOUCHED_THREADS | TOUCHED_CHILDREN);
+        break;
 #endif
-        return true;
+    case SYS_madvise:
+        interpose_advised((const void *)arguments[0], (size_t)arguments[1], (int)arguments[2]);
+        break;
+    case SYS_flock:
+    case SYS_fcntl:
+        touch(TOUCHED_LOCKS);
+        break;
     default:
-        return false;
+        break;
+    }
+}
+
+static void after_call(long number, const long arguments[6], long result) {
+    const struct msghdr *message;
+    switch (number) {
+    case SYS_dup:
+    case SYS_dup3:
+    case SYS_fcntl:
+    case SYS_openat:
+    case SYS_open_by_handle_at:
+#ifdef SYS_openat2
+    case SYS_openat2:
+#endif
+#ifdef SYS_pidfd_getfd
+    case SYS_pidfd_getfd:
+#endif
+#ifdef SYS_open
+    case SYS_open:
+    case SYS_creat:
+    case SYS_dup2:
+#endif
+        interpose_opened((int)result);
+        break;
+    case SYS_recvmsg:
+        message = (const struct msghdr *)arguments[1];
+        if (result >= 0 && message->msg_controllen > 0) {
+            touch(TOUCHED_OPENED); /* perhaps descriptors */
+        }
+        break;
+    case SYS_recvmmsg:
+        touch(TOUCHED_OPENED);
+        break;
+    default:
+        break;
     }
 }
 
@@ -196,11 +253,11 @@ long syscall(long number, ...) {
         arguments[i] = va_arg(rest, long);
     }
     va_end(rest);
-    if (makes_tasks(number)) {
-        touch(TOUCHED_THREADS | TOUCHED_CHILDREN);
-    }
-    return NEXT(syscall)(
+    before_call(number, arguments);
+    long result = NEXT(syscall)(
         number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+    after_call(number, arguments, result);
+    return result;
 }
 
 /* TYPE NAME PARAMETERS, passed on with ARGUMENTS; `done` is true if the result r means success. */

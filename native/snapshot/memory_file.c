@@ -57,7 +57,7 @@ static bool raise_size_limit(struct memory_file *file, struct text *why) {
 }
 
 static long create(void) {
-    enum { NOEXEC_SEAL = 8 /* Linux 6.3; vm.memfd_noexec=2 demands it */ };
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     long fd = raw(SYS_memfd_create, "hearth-snapshot", flags | NOEXEC_SEAL);
     return fd == -EINVAL ? raw(SYS_memfd_create, "hearth-snapshot", flags) : fd;
@@ -101,7 +101,16 @@ bool memory_file_write(const struct memory_file *file, uint64_t offset, uint64_t
 
 bool memory_file_seal(struct memory_file *file, struct text *why) {
     const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
-    long r = raw(SYS_fcntl, file->fd, F_ADD_SEALS, seals);
+    enum { ATTEMPTS = 8 };
+    long r;
+    /* The kernel refuses while anything else refers to one of the pages: a processor's list of new pages, or memory
+     * that is being compacted. Each attempt empties those lists and then waits for 0.15 s: mm/memfd.c, memfd_wait_for_pins(). */
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        r = raw(SYS_fcntl, file->fd, F_ADD_SEALS, seals);
+        if (r != -EBUSY) {
+            break;
+        }
+    }
     return r == 0 || text_add_failure(why, "a memfd cannot be sealed", r);
 }
 

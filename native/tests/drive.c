@@ -124,7 +124,11 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
     struct timeval patience = time_limit();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    int counters = memfd_create("counters", MFD_CLOEXEC);
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3; up to 6.5 vm.memfd_noexec=2 demands it */ };
+    int counters = memfd_create("counters", MFD_CLOEXEC | NOEXEC_SEAL);
+    if (counters < 0 && errno == EINVAL) {
+        counters = memfd_create("counters", MFD_CLOEXEC);
+    }
     if (counters < 0 || ftruncate(counters, counters_size) != 0) {
         give_up("memfd_create");
     }

@@ -475,8 +475,8 @@ int main(int argc, char **argv) {
     }
     inspector_prepare();
     const struct case_list *const lists[] = {&memory_cases, &arena_cases, &mapping_cases,
-        &fixed_cases, &process_cases, &descriptor_cases, &attribute_cases, &library_cases,
-        &outside_cases, &machine_cases, &limit_cases, &tracer_cases, &life_cases};
+        &fixed_cases, &process_cases, &descriptor_cases, &lock_cases, &attribute_cases,
+        &library_cases, &outside_cases, &machine_cases, &limit_cases, &tracer_cases, &life_cases};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         for (size_t k = 0; k < lists[i]->count; k++) {
             run_case(&lists[i]->cases[k]);

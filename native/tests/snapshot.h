@@ -113,6 +113,8 @@ void pause_for(unsigned milliseconds);
 unsigned limit_of(unsigned seconds);
 /* mmap() of no file. Gives up if there is no memory. */
 unsigned char *map_anonymous(size_t len, int protection, int flags);
+/* memfd_create(), also where `vm.memfd_noexec=2` wants a flag (Linux 6.3 to 6.5). */
+int memory_file(const char *name);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);
 
@@ -179,8 +181,8 @@ struct case_list {
     size_t count;
 };
 extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_cases, process_cases,
-    descriptor_cases, attribute_cases, library_cases, outside_cases, machine_cases, limit_cases,
-    tracer_cases, life_cases;
+    descriptor_cases, lock_cases, attribute_cases, library_cases, outside_cases, machine_cases,
+    limit_cases, tracer_cases, life_cases;
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
 
@@ -220,6 +222,8 @@ void test_soak(const struct case_list *const lists[], size_t count);
 /* The program as a child of test_arrangement(); called before snapshot_arrange() and after it. */
 int helper_before(char **argv);
 int helper_after(char **argv);
+/* Has the kernel refuse a system call from now on; with `argument` not 0 only if that is its second one. */
+void refuse_call(uint32_t number, uint32_t argument, uint32_t error);
 /* Takes a snapshot where something is refused. */
 int take_refused(const char *what);
 

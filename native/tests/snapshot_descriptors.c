@@ -64,7 +64,7 @@ static void open_kinds(unsigned n) {
     signalfd(-1, &set, 0);
     timerfd_settime(timerfd_create(CLOCK_MONOTONIC, 0), 0, &soon, NULL);
     inotify_add_watch(inotify_init(), "/tmp", IN_CREATE);
-    memfd_create("memory", 0);
+    memory_file("memory");
     dup(boot.pair[0]);
     fcntl(boot.regular, F_DUPFD, 150);
     dup2(boot.regular, 900 + (int)n);
@@ -195,42 +195,6 @@ static void take_locks(unsigned n) {
     }
 }
 
-/* One lock of each kind: of the process, of an open file by fcntl(), of an open file by flock().
- * The inspector compares their lines in fdinfo. */
-static void lock_at_boot(void) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 20, .l_len = 1};
-    int other = memfd_create("other", 0);
-    if (fcntl(boot.regular, F_SETLK, &lock) != 0 || fcntl(boot.append, F_OFD_SETLK, &lock) != 0 ||
-        flock(other, LOCK_EX) != 0) {
-        give_up("locks");
-    }
-}
-static void lock_others(unsigned n) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int own = memfd_create("own", 0);
-    if (n % 2 == 0) {
-        flock(own, LOCK_EX);
-    } else {
-        fcntl(own, F_SETLK, &lock);
-    }
-}
-/* As SQLite does it in WAL mode: the process keeps a lock on the file between transactions. */
-static void change_own_lock(unsigned n) {
-    struct flock more = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 30 + n, .l_len = 1};
-    fcntl(boot.regular, F_SETLK, &more);
-}
-/* Closing any descriptor of the file releases all record locks of the process. */
-static void open_locked_file(unsigned n) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", boot.regular + 0 * (int)n);
-    int again = open(path, O_RDONLY | O_CLOEXEC);
-    if (again < 0) {
-        give_up(path);
-    }
-    if (n % 2 == 0) {
-        close(again); /* else the restore does it */
-    }
-}
 static void lock_by_child(unsigned n) {
     pid_t child = fork();
     if (child == 0) {
@@ -243,7 +207,7 @@ static void lock_by_child(unsigned n) {
 }
 static int readable;
 static void open_for_reading_and_appending(void) {
-    readable = memfd_create("readable", 0);
+    readable = memory_file("readable");
     if (write(readable, "0123456789", 10) != 10 || fcntl(readable, F_SETFL, O_APPEND) != 0) {
         give_up("a file to append");
     }
@@ -394,18 +358,6 @@ static const struct test_case cases[] = {
         .flags = RAW},
     {.name = "close-on-exec is changed", .request = change_cloexec},
     {.name = "boot files are locked", .request = take_locks, .outcome = EITHER},
-    {.name = "a request locks files of its own, and the boot holds locks",
-        .request = lock_others,
-        .boot = lock_at_boot,
-        .flags = ALONE},
-    {.name = "a request locks more of a file that the boot has locked",
-        .request = change_own_lock,
-        .boot = lock_at_boot,
-        .outcome = RETIRES},
-    {.name = "a request closes another descriptor of a file that the boot has locked",
-        .request = open_locked_file,
-        .boot = lock_at_boot,
-        .outcome = RETIRES},
     {.name = "a child locks a boot file and changes flags of another",
         .request = lock_by_child,
         .flags = HEAVY},

@@ -133,7 +133,7 @@ static int refusal_of(const struct call *call) {
         return EMFILE;
     case SYS_fcntl:
         return call->second == F_DUPFD_CLOEXEC || call->second == F_DUPFD ? EMFILE
-               : call->second == F_ADD_SEALS                              ? ENOMEM
+               : call->second == F_ADD_SEALS                              ? EBUSY /* for a moment */
                                                                           : 0;
     case SYS_ftruncate:
     case SYS_pwrite64:
@@ -157,8 +157,13 @@ static bool is_mark(const struct call *call) {
     return call->number == SYS_getpgid && call->first == MARK;
 }
 
-/* Lets the `wanted`th call of the phase that begins here fail. Returns how many there were before the phase's end or the failure; *failed its number. */
-static unsigned fail_one(pid_t pid, unsigned wanted, int *status, long *failed) {
+struct failure {
+    long number; /* -1: none */
+    int error;
+};
+
+/* Lets the `wanted`th call of the phase that begins here fail. Returns how many there were before the phase's end or the failure, which is written to *failed. */
+static unsigned fail_one(pid_t pid, unsigned wanted, int *status, struct failure *failed) {
     unsigned seen = 0;
     while (go(pid, PTRACE_SYSCALL, 0, status) && is_call(*status)) { /* the entry */
         const struct call call = call_of(pid);
@@ -169,7 +174,7 @@ static unsigned fail_one(pid_t pid, unsigned wanted, int *status, long *failed) 
         int error = moves_end ? ENOMEM : refusal_of(&call);
         bool chosen = error != 0 && seen++ == wanted;
         if (chosen) {
-            *failed = (long)call.number;
+            *failed = (struct failure){(long)call.number, error};
             if (moves_end) {
                 set_first(pid, 0); /* brk() answers with the end that there is */
             } else {
@@ -237,7 +242,7 @@ static bool try_failure(const struct test_case *c, enum phase phase, unsigned wa
     }
     watch(pid, 60);
     int status;
-    long failed = -1;
+    struct failure failed = {-1, 0};
     bool begun = false, baseline = false;
     waitpid(pid, &status, 0);
     ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
@@ -270,7 +275,9 @@ static bool try_failure(const struct test_case *c, enum phase phase, unsigned wa
     inspector_close();
     int length = (int)strlen(board->name);
     snprintf(board->name + length, sizeof board->name - (size_t)length, ", call %u (number %d)",
-        wanted, (int)failed);
+        wanted, (int)failed.number);
+    check(failed.error != EBUSY || board->said == 0, "the call was not repeated: %s",
+        board->last_said);
     bool at_boot =
         WIFEXITED(status) && WEXITSTATUS(status) == SNAPSHOT_EXIT_RETIRED && board->damaged == 0;
     if (at_boot) {
@@ -279,7 +286,7 @@ static bool try_failure(const struct test_case *c, enum phase phase, unsigned wa
     } else {
         judge(c, status);
     }
-    return failed >= 0;
+    return failed.number >= 0;
 }
 
 void test_faults(void) {

@@ -88,7 +88,7 @@ static void boot_grows_down(void) {
     map_memory(PROT_READ | PROT_WRITE, MAP_GROWSDOWN);
 }
 static void boot_private_file(void) {
-    int fd = memfd_create("boot", 0);
+    int fd = memory_file("boot");
     if (fd < 0 || ftruncate(fd, PAGES * PAGE) != 0) {
         give_up("memfd_create");
     }
@@ -150,8 +150,7 @@ static void limit(int what, rlim_t soft, rlim_t hard) {
     }
 }
 
-/* Refuses a system call; with `argument` not 0 only if that is its second one. */
-static void refuse(uint32_t number, uint32_t argument, uint32_t error) {
+void refuse_call(uint32_t number, uint32_t argument, uint32_t error) {
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
@@ -193,15 +192,15 @@ int take_refused(const char *what) {
     } else if (strcmp(what, "file-size-soft") == 0) {
         limit(RLIMIT_FSIZE, 65536, RLIM_INFINITY);
     } else if (strcmp(what, "memfd") == 0) {
-        refuse(SYS_memfd_create, 0, EPERM);
+        refuse_call(SYS_memfd_create, 0, EPERM);
     } else if (strcmp(what, "seals") == 0) {
-        refuse(SYS_fcntl, 1033 /* F_ADD_SEALS */, EPERM);
+        refuse_call(SYS_fcntl, 1033 /* F_ADD_SEALS */, EPERM);
     } else if (strcmp(what, "close-range") == 0) {
-        refuse(SYS_close_range, 0, EPERM);
+        refuse_call(SYS_close_range, 0, EPERM);
     } else if (strcmp(what, "growth") == 0) {
-        refuse(SYS_ftruncate, 0, ENOSPC);
+        refuse_call(SYS_ftruncate, 0, ENOSPC);
     } else if (strcmp(what, "writing") == 0) {
-        refuse(SYS_pwrite64, 0, ENOMEM);
+        refuse_call(SYS_pwrite64, 0, ENOMEM);
     } else if (strcmp(what, "more-address-space") == 0) {
         rlim_t size = (rlim_t)number_of("/proc/self/status", "VmSize:") * 1024 + (1 << 20);
         limit(RLIMIT_AS, size, size);

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "snapshot.h"
@@ -279,6 +280,44 @@ static void collapse(unsigned n) {
     raw(SYS_madvise, (long)boot.chunk, CHUNK, 25 /* MADV_COLLAPSE */, 0, 0, 0);
     boot.chunk[n * PAGE] ^= 1;
 }
+/* What a request's forks would get of memory, which no file of /proc/self but smaps shows. */
+static void hide_from_forks(unsigned n) {
+    madvise(boot.anon + 2 * n * PAGE, PAGE, MADV_DONTFORK);
+}
+/* A file's mapping refuses it, so it is the middle that the boot never touched. */
+static unsigned char *untouched(void) {
+    return boot.huge + HUGE / 2 / PAGE * PAGE;
+}
+static void wipe_for_forks(unsigned n) {
+    madvise(untouched() + n * PAGE, PAGE, MADV_WIPEONFORK);
+}
+static void hide_from_core_dumps(unsigned n) {
+    syscall(SYS_madvise, boot.anon + 2 * n * PAGE, PAGE, MADV_DONTDUMP);
+}
+static void hide_code_from_forks(unsigned n) {
+    uintptr_t page = (uintptr_t)on_boot_signal / PAGE * PAGE;
+    madvise((void *)(page + n * PAGE), PAGE, MADV_DONTFORK);
+}
+static void hide_own_from_forks(unsigned n) {
+    madvise(map_anonymous((2 + n) * PAGE, BOTH, PRIVATE), PAGE, MADV_DONTFORK);
+}
+/* A fork has the boot's memory, and what it writes to it. */
+static void verify_forks(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        untouched()[0] = 9;
+        if (fork() == 0) {
+            _exit(untouched()[0] == 9 && boot.anon[0] == 1 ? 0 : 1);
+        }
+        int status = 1;
+        wait(&status);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
+    }
+    int status = 1;
+    check(
+        waitpid(pid, &status, 0) == pid && status == 0, "a fork has the boot's memory: %x", status);
+}
+
 static void lock_memory(unsigned n) {
     if (n % 2 == 0) {
         mlock(boot.anon, 16 * PAGE);
@@ -392,6 +431,21 @@ static const struct test_case cases[] = {
         .outcome = EITHER,
         .flags = ALONE,
         .prepare = has_memory_to_lock},
+    {.name = "forks are to lack boot memory",
+        .request = hide_from_forks,
+        .outcome = RETIRES,
+        .verify = verify_forks},
+    {.name = "forks are to find boot memory empty",
+        .request = wipe_for_forks,
+        .outcome = RETIRES,
+        .verify = verify_forks},
+    {.name = "core dumps are to lack boot memory",
+        .request = hide_from_core_dumps,
+        .outcome = RETIRES},
+    {.name = "forks are to lack code of the boot",
+        .request = hide_code_from_forks,
+        .outcome = RETIRES},
+    {.name = "forks are to lack memory of the request", .request = hide_own_from_forks},
     {.name = "boot memory may be merged", .request = merge_pages, .outcome = EITHER},
 };
 const struct case_list mapping_cases = CASE_LIST(cases);

@@ -1,4 +1,5 @@
 /* Cases: children, processes that share memory, threads. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -245,6 +246,20 @@ static void share_and_linger_as_orphan(unsigned n) {
     waitpid(share(orphan_parent, CLONE_VM | CLONE_VFORK | SIGCHLD, n), NULL, 0);
 }
 
+/* Docker's default profile refuses both calls by which a process that shares memory is found elsewhere. The child is made by libc's own clone(), as FFI finds it. */
+static int (*clone_of_libc)(int (*)(void *), void *, int, void *, ...);
+static void boot_without_kcmp(void) {
+    refuse_call(SYS_kcmp, 0, EPERM);
+    refuse_call(SYS_unshare, 0, EPERM);
+    *(void **)&clone_of_libc = dlsym(dlopen("libc.so.6", RTLD_NOW), "clone");
+}
+static void share_unseen_and_linger(unsigned n) {
+    (void)n;
+    if (clone_of_libc(linger, clone_stack + sizeof clone_stack, CLONE_VM | SIGCHLD, NULL) < 0) {
+        give_up("clone");
+    }
+}
+
 /* --- threads --- */
 
 static void *thread_write(void *argument) {
@@ -401,6 +416,16 @@ static const struct test_case cases[] = {
     {.name = "an orphan that shares memory lingers",
         .request = share_and_linger_as_orphan,
         .outcome = EITHER},
+    {.name = "a process that shares memory lingers where kcmp() is refused",
+        .request = share_unseen_and_linger,
+        .outcome = RETIRES,
+        .flags = ALONE,
+        .boot = boot_without_kcmp},
+    {.name = "a child runs on where kcmp() is refused",
+        .request = fork_background,
+        .flags = HEAVY | ALONE,
+        .boot = boot_without_kcmp,
+        .verify = verify_no_zombies},
     {.name = "threads write and end", .request = threads_joined, .flags = HEAVY},
     {.name = "a thread allocates", .request = thread_with_malloc, .flags = HEAVY},
     {.name = "a detached thread ends", .request = thread_detached, .flags = ALONE},

@@ -57,7 +57,7 @@ static void build_memory(void) {
     for (size_t page = 0; page < ANON_PAGES; page += 2) {
         fill(boot.anon + page * PAGE, PAGE);
     }
-    int file = memfd_create("file", 0);
+    int file = memory_file("file");
     static unsigned char content[PAGE_LARGEST];
     for (size_t page = 0; page < FILE_PAGES; page++) {
         memset(content, 'a' + (int)page, PAGE);
@@ -88,6 +88,12 @@ static void build_memory(void) {
         (struct snapshot_range){(uintptr_t)boot.chunk, (uintptr_t)boot.chunk + CHUNK};
     board->chunks[1] = (struct snapshot_range){(uintptr_t)boot.huge, (uintptr_t)boot.huge + HUGE};
     board->chunk_count = 2;
+}
+
+int memory_file(const char *name) {
+    enum { NOEXEC_SEAL = 8 /* Linux 6.3 */ };
+    int fd = memfd_create(name, 0);
+    return fd < 0 ? memfd_create(name, NOEXEC_SEAL) : fd;
 }
 
 static int temporary_file(int flags) {

@@ -115,8 +115,31 @@ static bool snapshots_work(void) {
     return strstr(said, "\"file\"") != NULL;
 }
 
+enum { ABORTED, OFFERED, BEGUN, WITHDRAWN };
+
+/* Requests 5 and 6: the client of the first leaves while its script prints, which it would do for a quarter of an hour. */
+static void abandoned_ahead(struct worker *worker, const char *model) {
+    set_state(worker, 5, OFFERED);
+    set_state(worker, 6, OFFERED);
+    bool is_request = strcmp(model, "request") == 0;
+    send_request(worker, is_request ? "aborted.php" : "worker.php", "/endless?times=100000");
+    send_request(worker, "hello.php", "/?name=6");
+    expect(worker, FRAME_HEAD);
+    expect(worker, FRAME_BODY);
+    check(state_of(worker, 5) == (5 << 2 | BEGUN), "%s: it was begun", model);
+    set_state(worker, 5, ABORTED);
+    while (next_of_worker(worker) && frame.header.type == FRAME_BODY) {
+    }
+    check(frame.header.type == FRAME_END, "%s: a script without a client ends", model);
+    if ((frame.header.flags & FRAME_FLAG_BUSY) != 0) {
+        expect(worker, FRAME_READY);
+    }
+    check(answer(worker) == 200 && strcmp(body, "hello 6\n") == 0,
+        "%s: the one behind it is answered: %s", model, body);
+    check(state_of(worker, 6) == (6 << 2 | BEGUN), "%s: as its client is there", model);
+}
+
 static void written_ahead(const char *model) {
-    enum { ABORTED, OFFERED, BEGUN, WITHDRAWN };
     char script[4096];
     snprintf(script, sizeof script, "%s/worker.php", scripts);
     bool has_script = strcmp(model, "request") != 0;
@@ -147,6 +170,7 @@ static void written_ahead(const char *model) {
     check(taken(&worker) == 4, "%s: what was withdrawn counts", model);
     check(state_of(&worker, 2) == (2 << 2 | BEGUN), "%s: what is answered was begun", model);
     check(state_of(&worker, 3) == (3 << 2 | WITHDRAWN), "%s: what was withdrawn was not", model);
+    abandoned_ahead(&worker, model);
     shutdown(worker.fd, SHUT_WR);
     check(wait_for(&zygote, &worker) == 0, "%s: the worker exits with 0", model);
     end_zygote(&zygote);

@@ -5,7 +5,7 @@
  *
  *   php -d ffi.enable=1 refused_calls.php CALL=ERRNO[,CALL=ERRNO...] PROGRAM [ARGUMENT...]
  *
- * CALL is `memfd_create`, `userfaultfd` (with its device) or `pagemap_scan` (the ioctl of Linux 6.7).
+ * CALL is `close_range`, `memfd_create`, `userfaultfd` (with its device) or `pagemap_scan` (the ioctl of Linux 6.7).
  */
 
 declare(strict_types=1);
@@ -13,8 +13,8 @@ declare(strict_types=1);
 [, $refused, $program] = $argv;
 // linux/seccomp.h, linux/filter.h, linux/audit.h; the numbers are system call numbers.
 [$architecture, $calls, $ioctl] = match (php_uname('m')) {
-    'x86_64' => [0xC000003E, ['memfd_create' => 319, 'userfaultfd' => 323], 16],
-    'aarch64' => [0xC00000B7, ['memfd_create' => 279, 'userfaultfd' => 282], 29],
+    'x86_64' => [0xC000003E, ['close_range' => 436, 'memfd_create' => 319, 'userfaultfd' => 323], 16],
+    'aarch64' => [0xC00000B7, ['close_range' => 436, 'memfd_create' => 279, 'userfaultfd' => 282], 29],
 };
 // USERFAULTFD_IOC_NEW of /dev/userfaultfd, linux/userfaultfd.h; _IOWR('f', 16, struct pm_scan_arg), linux/fs.h
 $ioctls = ['userfaultfd' => 0xAA00, 'pagemap_scan' => 0xC0606610];

@@ -163,12 +163,12 @@ final class Application
                 }
                 break;
             case '/endless':
-                // until the client is gone; ?ignore goes on to the end
+                // until the client is gone, or the line ?times; ?ignore goes on to the end
                 ignore_user_abort(isset($_GET['ignore']));
                 while (ob_get_level() > 0) {
                     ob_end_flush();
                 }
-                for ($i = 0; $i < 100; $i++) {
+                for ($i = 0; $i < (int) ($_GET['times'] ?? 100); $i++) {
                     echo "line $i\n";
                     flush();
                     usleep(10000);

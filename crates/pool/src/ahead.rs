@@ -40,8 +40,8 @@ const UNUSUAL: f64 = 8.0;
 const SAMPLES: u32 = 8;
 /// Weight of one sample.
 const WEIGHT: f64 = 1.0 / 16.0;
-/// Maximum size of a request that is written ahead.
-pub(crate) const LARGEST: usize = 16 * 1024;
+/// Maximum size of a request that is written ahead. The socket of a worker takes four of them (`SO_SNDBUF`, 208 KiB).
+pub(crate) const LARGEST: usize = 32 * 1024;
 
 /// Average time of a request, weighted exponentially, and what follows from it.
 #[derive(Debug)]

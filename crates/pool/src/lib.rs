@@ -28,6 +28,7 @@ mod lease;
 mod lifecycle;
 mod long_buffers;
 mod memory;
+mod memory_file;
 mod model;
 mod oom;
 mod options;

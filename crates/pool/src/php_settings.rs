@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use crate::memory_file::memory_file;
 
 /// Makes `command` start the worker program with `settings`, as `(name, value)`. Sets its standard input if there are any. Where the kernel
 /// refuses a file in memory, they are arguments.
@@ -28,7 +28,7 @@ fn in_memory(lines: &[String]) -> Option<File> {
         return None;
     }
     let text: String = lines.iter().flat_map(|line| [line, "\0"]).collect();
-    let mut file = File::from(memfd_create("php-settings", MemfdFlags::CLOEXEC).ok()?);
+    let mut file = File::from(memory_file("php-settings").ok()?);
     file.write_all(text.as_bytes()).ok()?;
     file.rewind().ok()?;
     Some(file)

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::databases::{self, DatabaseStatus};
 use crate::memory::SnapshotMemory;
+use crate::memory_file::memory_file;
 use crate::sys::MappedWords;
 use crate::verified::{RECORD, VerifiedRestores};
 
@@ -63,10 +64,7 @@ impl RequestState {
 
 impl SharedCounters {
     pub(crate) fn new() -> io::Result<Self> {
-        let file = match rustix::fs::memfd_create(
-            "hearth-counters",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        ) {
+        let file = match memory_file("hearth-counters") {
             // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
             Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
             file => file?,

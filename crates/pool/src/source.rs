@@ -75,34 +75,36 @@ impl Source {
         most: usize,
         length: Option<u64>,
     ) -> Result<Option<Vec<u8>>, BoxError> {
-        if length.is_none_or(|length| length > most as u64) {
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let Some(length) = length.filter(|length| *length <= most) else { return Ok(None) };
+        let mut frame = Vec::with_capacity(wire::HEADER_LEN + length);
+        frame.resize(wire::HEADER_LEN, 0);
+        if !self.take_complete(most, &mut frame)? {
             return Ok(None);
         }
-        let Some(all) = self.take_complete(most)? else { return Ok(None) };
-        let mut frame = Vec::with_capacity(wire::HEADER_LEN + all.len());
-        frame.extend_from_slice(&wire::body_header(all.len(), true));
-        frame.extend_from_slice(&all);
+        let header = wire::body_header(frame.len() - wire::HEADER_LEN, true);
+        frame[..wire::HEADER_LEN].copy_from_slice(&header);
         Ok(Some(frame))
     }
 
-    /// Returns all of it if it is here and has at most `most` bytes.
-    fn take_complete(&mut self, most: usize) -> Result<Option<Vec<u8>>, BoxError> {
+    /// Appends all of it to `frame`, if it is here and has at most `most` bytes; returns whether it did.
+    fn take_complete(&mut self, most: usize, frame: &mut Vec<u8>) -> Result<bool, BoxError> {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut all = Vec::new();
+        let start = frame.len();
         // Nothing may be released: the next attempt must find all of it.
-        while self.kept.len() < Self::PIECES && all.len() <= most.min(Self::KEPT / 2) {
+        while self.kept.len() < Self::PIECES && frame.len() - start <= most.min(Self::KEPT / 2) {
             match self.poll_data(&mut cx) {
-                Poll::Ready(None) => return Ok(Some(all)),
-                Poll::Ready(Some(piece)) => all.extend_from_slice(&piece?),
+                Poll::Ready(None) => return Ok(true),
+                Poll::Ready(Some(piece)) => frame.extend_from_slice(&piece?),
                 Poll::Pending => break,
             }
         }
         if self.whole {
             self.rewind();
         } else {
-            self.kept.push_front(Bytes::from(all));
+            self.kept.push_front(Bytes::from(frame.split_off(start)));
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Returns whether all of it has been returned, as far as known without polling the client.
@@ -262,22 +264,28 @@ mod tests {
 
     #[test]
     fn a_small_body_that_is_here_is_taken_at_once_and_another_one_read_as_before() {
-        let take_complete = |source: &mut Source| source.take_complete(100).unwrap();
+        let take_frame = |source: &mut Source| source.take_frame(100, Some(100)).unwrap();
         for sizes in [vec![], vec![100], vec![1, 2, 97]] {
             let all = take(&mut of(pieces(&sizes)), usize::MAX);
-            assert_eq!(take_complete(&mut of(pieces(&sizes))), Some(all));
+            let mut frame = wire::body_header(all.len(), true).to_vec();
+            frame.extend_from_slice(&all);
+            assert_eq!(take_frame(&mut of(pieces(&sizes))), Some(frame));
         }
         for sizes in
             [vec![101], vec![1; Source::PIECES + 1], vec![Source::KEPT + 1], vec![99, Source::KEPT]]
         {
             let all = take(&mut of(pieces(&sizes)), usize::MAX);
             let mut source = of(pieces(&sizes));
-            assert_eq!(take_complete(&mut source), None);
+            assert_eq!(take_frame(&mut source), None);
             assert_eq!(take(&mut source, usize::MAX), all);
         }
         let mut broken = pieces(&[5]);
         broken.push(Err("it broke off".into()));
-        of(broken).take_complete(100).unwrap_err();
+        of(broken).take_frame(100, Some(100)).unwrap_err();
+        let mut unannounced = of(pieces(&[5]));
+        for length in [None, Some(101)] {
+            assert_eq!(unannounced.take_frame(100, length).unwrap(), None);
+        }
     }
 
     #[test]

@@ -2,7 +2,10 @@
 #![expect(clippy::disallowed_methods, reason = "every task here is awaited or aborted")]
 
 mod bodies;
+mod shedding;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -41,6 +44,12 @@ async fn ask(pool: &Pool, target: &str) -> Result<String, DispatchError> {
 fn send(pool: &Pool, target: &str) -> tokio::task::JoinHandle<Result<String, DispatchError>> {
     let (pool, target) = (pool.clone(), target.to_owned());
     tokio::spawn(async move { ask(&pool, &target).await })
+}
+
+/// Notes the number of requests ahead; returns the most until now.
+fn most_ahead(pool: &Pool, most: &AtomicUsize) -> usize {
+    let ahead = pool.status().ahead;
+    ahead.max(most.fetch_max(ahead, Ordering::Relaxed))
 }
 
 async fn until_ahead(pool: &Pool, number: usize) {
@@ -131,10 +140,11 @@ async fn a_client_that_takes_a_long_answer_slowly_holds_up_no_request_behind_it(
 async fn requests_behind_one_that_kills_its_worker_are_answered_by_another_and_none_twice() {
     for deadly in ["/die", "/die-after-head", "/malformed"] {
         let pool = start_deep(options(1)).await;
-        let first = send(&pool, "/hello");
+        let first = send(&pool, "/sleep?20");
         let asked = send(&pool, deadly);
         let behind: Vec<_> = (0..2).map(|_| send(&pool, "/hello")).collect();
-        assert_eq!(first.await.unwrap().unwrap(), "hello");
+        until_ahead(&pool, 3).await;
+        assert_eq!(first.await.unwrap().unwrap(), "slept");
         if deadly == "/die-after-head" {
             assert!(asked.await.is_err(), "its body is cut, which `ask` does not expect");
         } else {
@@ -155,12 +165,17 @@ async fn requests_behind_one_after_which_its_worker_retires_go_to_another() {
     options.model = Model::Snapshot;
     let pool = start_deep(options).await;
     for _ in 0..5 {
+        let first = send(&pool, "/sleep?20");
         let asked = send(&pool, "/retire");
         let behind: Vec<_> = (0..3).map(|_| send(&pool, "/hello")).collect();
+        until_ahead(&pool, 3).await;
+        assert_eq!(first.await.unwrap().unwrap(), "slept");
         assert_eq!(asked.await.unwrap().unwrap(), "answered");
         for answer in behind {
             assert_eq!(answer.await.unwrap().unwrap(), "hello");
         }
+        // So that requests are known to be short again.
+        learn(&pool).await;
     }
     eventually("five have retired", || pool.status().retired == 5).await;
     assert_eq!(pool.status().crashes, 0);
@@ -295,9 +310,11 @@ async fn workers_are_recycled_with_requests_ahead_and_none_serves_more_than_it_m
     let mut options = options(2);
     options.max_requests = std::num::NonZeroU64::new(9);
     let pool = start_deep(options).await;
+    let most = AtomicUsize::new(0);
     for _ in 0..20 {
         let asked: Vec<_> = (0..16).map(|n| send(&pool, &format!("/request?n={n}"))).collect();
         for (n, answer) in asked.into_iter().enumerate() {
+            most_ahead(&pool, &most);
             let answer = answer.await.unwrap().unwrap();
             assert!(answer.contains(&format!("QUERY_STRING=n={n}\n")), "{answer}");
         }
@@ -305,6 +322,7 @@ async fn workers_are_recycled_with_requests_ahead_and_none_serves_more_than_it_m
     let status = pool.status();
     assert!(status.recycled >= 5, "{}", status.recycled);
     assert_eq!(status.crashes, 0);
+    assert!(most_ahead(&pool, &most) > 0, "requests were ahead");
 }
 
 #[tokio::test]
@@ -398,11 +416,13 @@ async fn storm(workers: usize, clients: u64, rounds: u64) {
     let mut options = options(workers);
     options.backlog = 1000;
     let pool = start_deep(options).await;
+    let most = Arc::new(AtomicUsize::new(0));
     let clients = (0..clients).map(|client| {
-        let pool = pool.clone();
+        let (pool, most) = (pool.clone(), Arc::clone(&most));
         tokio::spawn(async move {
             for round in 0..rounds {
                 let n = client * rounds + round;
+                most_ahead(&pool, &most);
                 if n % 13 == 7 {
                     let leave = Duration::from_micros(n * 7 % 900);
                     drop(tokio::time::timeout(leave, ask(&pool, "/cleanup?1")).await);
@@ -427,6 +447,7 @@ async fn storm(workers: usize, clients: u64, rounds: u64) {
         client.await.unwrap();
     }
     pool.quiet().await;
+    assert!(most.load(Ordering::Relaxed) > 0, "requests were ahead");
     assert_eq!((pool.status().backlog, pool.status().ahead), (0, 0));
     pool.drain(Duration::from_secs(10)).await;
 }

@@ -16,8 +16,29 @@ use crate::ops::fallback::Fallback;
 use crate::ops::fallback_cost::Costs;
 use crate::system::users::PhpUser;
 
-/// The hint for a machine on which `snapshot` cannot run.
+/// Words of the reason why `snapshot` cannot run, and what to do about it. The first that occurs counts.
+const HINTS: [(&str, &str); 8] = [
+    ("HEARTH_SNAPSHOT_TRACKER", "remove HEARTH_SNAPSHOT_TRACKER from the environment"),
+    ("close_range", "let the container or sandbox allow close_range, which Linux has since 5.9"),
+    ("RLIMIT_AS", "raise the limit on address space (`ulimit -v`, systemd's `LimitAS=`)"),
+    ("RLIMIT_FSIZE", "raise the limit on file sizes (`ulimit -f`, systemd's `LimitFSIZE=`)"),
+    ("max_map_count", "give it more memory, or raise `vm.max_map_count`"),
+    ("is emulated", "run the build or image for this machine's own processor"),
+    (
+        "/proc/self/pagemap",
+        "mount /proc in the container or sandbox, and let its processes read /proc/self/pagemap",
+    ),
+    ("memfd", "let the container or sandbox allow memfd_create and F_ADD_SEALS of fcntl"),
+];
+/// The hint for any other reason.
 const HINT: &str = "let the container or sandbox allow memfd_create, and mount /proc in it";
+/// The hint for any other reason why no snapshot of an application can be taken.
+const APPLICATION_HINT: &str = "see docs/guide/isolation.md";
+
+/// Returns what to do about the reason why `snapshot` cannot run, or `otherwise` if that does not follow from it.
+fn hint_for(why: &str, otherwise: &'static str) -> &'static str {
+    HINTS.iter().find(|(word, _)| why.contains(word)).map_or(otherwise, |&(_, hint)| hint)
+}
 
 /// The reason why an application with `APCu` does not wait by itself.
 const DIVIDES_APCU: &str =
@@ -65,7 +86,10 @@ impl Plan {
             wished: Model::Snapshot,
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
-            hint: format!("{HINT}, or say that this is meant with `--model fork`"),
+            hint: format!(
+                "{}, or say that this is meant with `--model fork`",
+                hint_for(&probe.why, HINT)
+            ),
             degraded: false,
             costs: None,
         };
@@ -88,7 +112,7 @@ impl Plan {
             StartError::NoSnapshot { why } => (
                 Model::Fork,
                 why.clone(),
-                "see docs/guide/isolation.md, or say that this is meant with `--model fork`".to_owned(),
+                format!("{}, or say that this is meant with `--model fork`", hint_for(why, APPLICATION_HINT)),
             ),
             StartError::Unfit { why } if front_controller => (
                 Model::Request,

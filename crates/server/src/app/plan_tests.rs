@@ -221,6 +221,36 @@ fn a_machine_without_a_tracker_gets_fork() {
 }
 
 #[test]
+fn the_hint_of_a_replaced_snapshot_fits_the_cause() {
+    let machine = Machine::with(&LARAVEL);
+    let of_machine = |why: &str| {
+        let probe = Probe { tracker: "none".into(), why: why.into() };
+        machine.plan(&[]).unwrap().fit_to_machine(&probe).unwrap().hint
+    };
+    for (why, word) in [
+        ("close_range: operation not permitted", "close_range"),
+        ("not enough address space (RLIMIT_AS)", "address space"),
+        ("threads that the program did not start: the processor is emulated", "processor"),
+        ("/proc/self/pagemap: permission denied", "/proc/self/pagemap"),
+        ("memfd_create: operation not permitted", "memfd_create"),
+        ("a memfd cannot be sealed: operation not permitted", "F_ADD_SEALS"),
+        ("HEARTH_SNAPSHOT_TRACKER=none", "HEARTH_SNAPSHOT_TRACKER"),
+        ("something new", "memfd_create, and mount /proc"),
+    ] {
+        let hint = of_machine(why);
+        assert!(hint.contains(word) && hint.ends_with("with `--model fork`"), "{why}: {hint}");
+    }
+    let of_application = |why: &str| {
+        let error = StartError::NoSnapshot { why: why.into() };
+        machine.plan(&[]).unwrap().fit_to_application(&error, None).unwrap().hint
+    };
+    assert!(
+        of_application("the limit on file sizes (RLIMIT_FSIZE) is 1 byte").contains("LimitFSIZE=")
+    );
+    assert!(of_application("the booted application has threads").contains("isolation.md"));
+}
+
+#[test]
 fn an_application_that_cannot_fork_gets_request_and_never_worker() {
     let unfit = StartError::Unfit { why: "a thread".into() };
     let boot = StartError::Boot { output: "no App\\Kernel".into() };

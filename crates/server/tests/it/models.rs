@@ -1,6 +1,7 @@
 //! Differences between models: which process answers, what boots and when, and the model that replaces one that cannot
 //! run.
 
+mod ahead;
 mod browser;
 mod crashes;
 mod endurance;

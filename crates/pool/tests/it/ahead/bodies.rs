@@ -1,4 +1,4 @@
-//! Tests requests with small bodies that are written ahead: the promises of those without a body hold for them.
+//! Tests requests with bodies of up to 32 KiB that are written ahead: the promises of those without a body hold for them.
 
 use std::time::Duration;
 
@@ -37,15 +37,31 @@ async fn are_echoed(forms: Vec<tokio::task::JoinHandle<Result<String, DispatchEr
 async fn requests_with_bodies_are_ahead_in_order_and_wait_like_others() {
     let pool = start_deep(options(1)).await;
     let first = send(&pool, "/sleep?300");
-    let forms = (0..2).map(|n| post(&pool, "/echo", format!("form {n}"))).collect();
-    let large = "x".repeat(20_000);
+    let middle = "m".repeat(20_000);
+    let with_middle = post(&pool, "/echo", middle.clone());
+    let form = post(&pool, "/echo", "form 0".to_owned());
+    let large = "x".repeat(40_000);
     let last = post(&pool, "/echo", large.clone());
     until_ahead(&pool, 2).await;
     assert_eq!(pool.status().backlog, 3, "a large body waits for a free worker");
     first.await.unwrap().unwrap();
-    are_echoed(forms).await;
+    assert_eq!(with_middle.await.unwrap().unwrap(), middle);
+    are_echoed(vec![form]).await;
     assert_eq!(last.await.unwrap().unwrap(), large);
     assert_eq!((pool.status().backlog, pool.status().ahead), (0, 0));
+}
+
+#[tokio::test]
+async fn the_largest_bodies_that_may_be_ahead_fit_into_the_socket() {
+    let pool = start_deep(options(1)).await;
+    let first = send(&pool, "/sleep?300");
+    let body = |n: usize| n.to_string().repeat(31_000);
+    let forms: Vec<_> = (0..3).map(|n| post(&pool, "/echo", body(n))).collect();
+    until_ahead(&pool, 3).await;
+    first.await.unwrap().unwrap();
+    for (n, answer) in forms.into_iter().enumerate() {
+        assert!(answer.await.unwrap().unwrap() == body(n), "the body of request {n} comes back");
+    }
 }
 
 #[tokio::test]

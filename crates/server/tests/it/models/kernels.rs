@@ -66,6 +66,20 @@ fn fork_replaces_snapshot_without_memfd_create() {
 }
 
 #[test]
+fn the_hint_names_the_call_or_limit_that_snapshot_needs() {
+    let site = Site::empty().with_file("worker.php", COUNT);
+    let hint = |serve: Serve| {
+        let hearth = serve.start();
+        assert_eq!(hearth.status()["model"], "fork");
+        fallback(&hearth)["hint"].as_str().unwrap().to_owned()
+    };
+    let close_range = hint(through(serve(&site), "close_range=1"));
+    assert!(close_range.contains("allow close_range"), "{close_range}");
+    let file_size = hint(serve(&site).through(&["prlimit", "--fsize=262144"], &[]));
+    assert!(file_size.contains("ulimit -f"), "{file_size}");
+}
+
+#[test]
 fn reload_tries_snapshot_again_when_memfd_create_is_allowed() {
     if !isolating().contains(&Model::Snapshot) {
         return;
