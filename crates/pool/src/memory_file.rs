@@ -1,4 +1,4 @@
-//! Files in memory (memfd_create(2)).
+//! Files in memory (`memfd_create(2)`).
 
 use std::os::fd::OwnedFd;
 
