@@ -69,13 +69,7 @@ fn laravel_gets_each_request_as_it_would_read_it_itself() {
         let fields = [("Cookie", "a=1; b[x]=2"), ("Accept-Language", "de"), ("X-Name", "é")];
         for (method, target, fields, body, all) in [
             ("GET", "/captured", &[][..], "", json!([])),
-            (
-                "GET",
-                "/captured?a=1&b[]=2&c=",
-                &fields,
-                "",
-                json!({"a": "1", "b": ["2"], "c": null}),
-            ),
+            ("GET", "/captured?a=1&b[]=2", &fields, "", json!({"a": "1", "b": ["2"]})),
             ("GET", "/captured?a=1", &json, "{\"b\": 2}", json!({"a": "1", "b": 2})),
             ("POST", "/captured?a=1", &form, "b=2", json!({"b": "2", "a": "1"})),
             ("PUT", "/captured", &form, "b=2", json!({"b": "2"})),
