@@ -151,8 +151,8 @@ enum {
     HEARTH_PLAIN_AUTH = 28,              /* plain_auth (0), mail: 1 passwords and tokens may be sent without TLS */
     HEARTH_MAX_RECEIVE_RATE = 29,        /* max_receive_rate (0): bytes of a body per second, as received; 0 without limit */
     HEARTH_MAX_SEND_RATE = 30,           /* max_send_rate (0): of a body, bytes per second */
-    HEARTH_KEEP_ENCODING = 31,           /* keep_encoding (0): Content-Encoding and Content-Length of a body that was compressed stay among the
-                                          * fields, as the origin sent them; the body is decompressed all the same */
+    HEARTH_KEEP_ENCODING = 31,           /* keep_encoding (1): Content-Encoding and Content-Length of a body that was compressed stay among the
+                                          * fields, as the origin sent them; 0 removes them. The body is decompressed all the same */
     HEARTH_CONNECTIONS_PER_HOST = 64,    /* connections_per_host (20), HTTP/1.1; engine */
     HEARTH_H2_CONNECTIONS_PER_HOST = 65, /* h2_connections_per_host (6); engine */
     HEARTH_CONNECTIONS = 66,             /* connections (1024) of all hosts; engine */

@@ -15,6 +15,8 @@ from .closed_loop import target
 from .processes import CORES
 
 DISTANCE_MS = 19.5
+# What the packages write to PHP's log where there is no broker (Hearth\Egress\Broker::gone).
+DIRECTLY = "calls are made directly"
 NGINX = """
 {user}worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
@@ -41,10 +43,11 @@ def extension() -> Path:
 
 
 def times_of(command: list[str], environment: dict[str, str], core: int = CORES[-1]) -> list[int]:
-    """The microseconds that a script of PHP prints as a JSON list. Raises RuntimeError with what it said if it fails."""
+    """The microseconds that a script of PHP prints as a JSON list. Raises RuntimeError with what it said if it fails, or if calls that were to go through the
+    broker did not."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "MATRIX_DIR") if name in os.environ}
     done = subprocess.run(["taskset", "--cpu-list", str(core), *command], env=kept | environment, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
+    if done.returncode != 0 or DIRECTLY in done.stderr:
         raise RuntimeError(done.stderr.strip()[-500:] or f"PHP ended with {done.returncode}")
     return json.loads(done.stdout)
 
@@ -63,12 +66,13 @@ def php85() -> str:
 
 
 class Ground:
-    """The origin, the distance and the broker, on the first core unless said otherwise."""
+    """The origin, the distance and the broker, on the first core unless said otherwise. The origin at `near` speaks HTTP/2, the one at `http1` only HTTP/1.1."""
 
     def __init__(self, work: Path, stack: contextlib.ExitStack):
         self._stack, self.work = stack, work
         lines = self._start([str(program("SCRIPTED_ORIGIN", "scripted-origin")), "--folder", str(work)], 2)
         self.near = lines[1].replace("127.0.0.1", "localhost").rstrip("/")
+        self.http1 = (work / "http1.url").read_text().strip().replace("127.0.0.1", "localhost").rstrip("/")
         self.authority = work / "authority.pem"
         self.bundle = work / "bundle.pem"
         self.bundle.write_text(BUNDLE.read_text() + self.authority.read_text() if BUNDLE.is_file() else self.authority.read_text())

@@ -5,7 +5,7 @@
  *
  *     php pool.php LIMIT HTTP FEEDS AUTHORITY URL
  *
- * LIMIT: the pool's `connections`. HTTP is not asked. Through the broker's socket that HEARTH_EGRESS names, without one directly.
+ * LIMIT: the pool's `connections`. HTTP is not asked: the origin decides. Through the broker's socket that HEARTH_EGRESS names, without one directly.
  */
 
 declare(strict_types=1);

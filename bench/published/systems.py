@@ -65,7 +65,7 @@ SYSTEMS = [
             ("30,000 at once: cpr multi", "0.170", "163.301", "163.471", "100", "550"), ("30,000 at once: curl-multi-asio", "0.116", "99.986", "100.102", "99", "538"),
             ("30,000 at once: curlcpp", "0.381", "44.966", "45.347", "99", "625"), ("30,000 at once: liblifthttp", "0.024", "104.005", "104.029", "99", "528"),
         ],
-        [("client", ""), ("client", "given at once"), ("client", "made, set up, freed")],
+        [("client", ""), ("client", "30,000 given at once"), ("client", "made, set up, freed")],
         [
             "Published with four cores and eight threads of the server; here two cores, one of them the server's.",
             "Published without a bound of connections, so that 30,000 calls opened as many. Here a process may have 20,000 open files; those that take a bound are told 75.",

@@ -135,6 +135,24 @@ TEST_F(completions, a_failure_before_the_start_is_told_to_the_callback_and_the_f
     EXPECT_EQ(request()->GET("nonsense").launch().get().get_code(), code::url_malformed);
 }
 
+TEST_F(completions, a_future_takes_the_response_and_the_object_keeps_its_code) {
+    server origin([](auto &client, const auto &) { client.answer(201, "a body", "X-Field: 1\r\n"); });
+    const auto one = request();
+    const auto answer = one->GET(origin.url()).launch().get();
+    EXPECT_EQ(answer.code(), 201);
+    EXPECT_EQ(answer.body(), "a body");
+    EXPECT_EQ(answer.headers()["x-field"], "1");
+    EXPECT_EQ(one->get_code(), 201);
+    EXPECT_EQ(one->get_body(), "");
+    EXPECT_EQ(one->get_headers()["x-field"], "");
+    EXPECT_FALSE(one->get_error());
+    // A failure stays, too.
+    EXPECT_TRUE(one->GET("http://127.0.0.1:1/").launch().get().get_error());
+    EXPECT_TRUE(one->get_error());
+    // The next request of the same object has a response of its own.
+    EXPECT_EQ(one->GET(origin.url()).exec().get_body(), "a body");
+}
+
 TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
     server origin(support::echo);
     const auto one = request();

@@ -57,7 +57,7 @@ public:
         return number(HEARTH_MAX_REDIRECTS, most);
     }
     Derived &accept_compression(bool on) { return number(HEARTH_ACCEPT_COMPRESSION, on); }
-    // Content-Encoding and Content-Length of a body that was compressed stay among the fields, as the origin sent them.
+    // True (the default): Content-Encoding and Content-Length of a body that was compressed stay among the fields, as the origin sent them.
     Derived &keep_encoding(bool on = true) { return number(HEARTH_KEEP_ENCODING, on); }
     // The requested encodings of gzip, deflate, br, zstd and identity; by default all except the last.
     Derived &accept_encoding(std::initializer_list<std::string_view> names) {

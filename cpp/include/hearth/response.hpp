@@ -213,6 +213,14 @@ public:
     std::string content_type() const { return get_content_type(); }
     std::string redirect_url() const { return get_redirect_url(); }
 
+    // Moves all of it into the result. What stays has the code alone.
+    response take() noexcept {
+        const auto code = code_;
+        response taken(std::move(*this));
+        code_ = code;
+        return taken;
+    }
+
     // 100 to 599; 0: there is none. With an error after the head it is the head's.
     int status() const noexcept { return answer_ ? hearth_response_status(answer_.get()) : 0; }
 

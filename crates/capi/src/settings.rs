@@ -25,6 +25,7 @@ use crate::unlock::Password;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) accept_compression: bool,
+    /// Content-Encoding and Content-Length of a decompressed body stay among the fields, as with libcurl.
     pub(crate) keep_encoding: bool,
     /// The encodings in Accept-Encoding; none: all supported ones.
     pub(crate) encodings: Option<http::HeaderValue>,
@@ -202,7 +203,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             accept_compression: true,
-            keep_encoding: false,
+            keep_encoding: true,
             encodings: None,
             connect_timeout: Duration::from_secs(30),
             cookies: Cookies::None,

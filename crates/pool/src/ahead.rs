@@ -30,7 +30,7 @@ use crate::lease::Grant;
 use crate::worker::{Port, Worker};
 
 /// Maximum number of requests with a worker.
-const DEEPEST: usize = 4;
+const DEEPEST: usize = 8;
 /// Maximum work in a worker's socket.
 const LONGEST_LINE: Duration = Duration::from_millis(10);
 /// A running request blocks its worker's line if it has taken longer than this, and than [`UNUSUAL`] average ones.
@@ -40,8 +40,10 @@ const UNUSUAL: f64 = 8.0;
 const SAMPLES: u32 = 8;
 /// Weight of one sample.
 const WEIGHT: f64 = 1.0 / 16.0;
-/// Maximum size of a request that is written ahead. The socket of a worker takes four of them (`SO_SNDBUF`, 208 KiB).
+/// Maximum size of a request that is written ahead.
 pub(crate) const LARGEST: usize = 32 * 1024;
+/// Maximum size of all requests behind the running one: a worker's socket takes them at once (`SO_SNDBUF`, 208 KiB).
+const LARGEST_LINE: usize = 3 * LARGEST;
 
 /// Average time of a request, weighted exponentially, and what follows from it.
 #[derive(Debug)]
@@ -147,6 +149,7 @@ struct Line {
 struct Behind {
     number: u64,
     place: u64,
+    size: usize,
     /// Set if the worker has begun it and its client is gone.
     abandoned: Option<Waiting>,
 }
@@ -263,7 +266,7 @@ impl Lines {
         {
             self.service.add(now.saturating_duration_since(since));
         }
-        let Behind { number, place, abandoned } = line.behind.pop_front()?;
+        let Behind { number, place, abandoned, .. } = line.behind.pop_front()?;
         self.ahead -= 1;
         line.since = Some(now);
         Some(match abandoned {
@@ -292,12 +295,16 @@ impl Lines {
             };
             // Only a free worker can have the first one: the others wait behind it.
             let Some(frames) = &waiter.request.frames else { break };
+            if line.size() + frames.len() > LARGEST_LINE {
+                break;
+            }
             // The worker has yet to skip others that were withdrawn.
             let Some(number) = line.port.offer() else { break };
             line.unsent.extend_from_slice(frames);
+            let size = frames.len();
             let slot = line.port.info.slot;
             waiter.ahead = Some(Ahead { slot, number });
-            line.behind.push_back(Behind { number, place, abandoned: None });
+            line.behind.push_back(Behind { number, place, size, abandoned: None });
             self.ahead += 1;
             self.wake(slot);
         }
@@ -397,6 +404,11 @@ impl Line {
         true
     }
 
+    /// Returns the size of what was written behind the running request.
+    fn size(&self) -> usize {
+        self.behind.iter().map(|behind| behind.size).sum()
+    }
+
     /// Returns whether another request may be written to the worker.
     fn has_room(&self, depth: usize, stall: Duration, now: Instant) -> bool {
         let WorkerInfo { life, requests, max_requests, .. } = &*self.port.info;
@@ -434,7 +446,7 @@ mod tests {
         const MILLISECOND: Duration = Duration::from_millis(1);
         assert_eq!(after(SAMPLES - 1, MILLISECOND).depth(), 1, "too few are known");
         assert_eq!(after(SAMPLES, MILLISECOND / 100).depth(), DEEPEST);
-        assert_eq!(after(SAMPLES, MILLISECOND * 2).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND).depth(), DEEPEST);
         assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
         assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
         assert!(after(SAMPLES, MILLISECOND * 6).is_long());

@@ -1,7 +1,8 @@
 //! A TCP proxy that simulates distance: it delays every byte by half a round trip in each direction.
 //!
 //! A connection costs its client one round trip, as a real one does: the system's handshake is immediate, so the first bytes
-//! wait instead. With slow start, no more bytes are in flight than a young connection would send (RFC 5681, RFC 6928).
+//! wait instead. Segments have the size that they have on Ethernet: with loopback's 64 KiB a young connection's window has room for one, so that its
+//! sender now and then waits for a delayed acknowledgement, 40 ms. With slow start, no more bytes are in flight than a young connection would send (RFC 5681, RFC 6928).
 //! It needs no kernel module and no privileges, unlike `netem`.
 
 use std::collections::VecDeque;
@@ -15,18 +16,19 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Bytes per segment (RFC 6691 on Ethernet).
-const SEGMENT: usize = 1460;
-/// Segments of the initial window (RFC 6928).
-const INITIAL_WINDOW: usize = 10 * SEGMENT;
+const SEGMENT: u32 = 1460;
+/// The initial window: ten segments (RFC 6928).
+const INITIAL_WINDOW: usize = 14_600;
 /// Idle time after which the window is the initial one again (RFC 5681, 4.1; Linux counts in retransmission times).
 const IDLE: Duration = Duration::from_millis(500);
 /// Maximum number of pieces in flight per direction, of at most 16 KiB each. When it is reached, the sender waits.
@@ -62,6 +64,8 @@ impl DelayProxy {
     /// Starts a proxy for `target` on this address.
     pub fn listen(address: SocketAddr, target: SocketAddr, distance: Distance) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
+        // Accepted connections inherit it.
+        SockRef::from(&listener).set_tcp_mss(SEGMENT)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let (end, ended) = watch::channel(false);
@@ -129,7 +133,9 @@ async fn accept(
 async fn join(near: TcpStream, target: SocketAddr, distance: Distance) -> io::Result<()> {
     // The client's SYN and the answer to it.
     let established = Instant::now() + distance.round_trip;
-    let far = TcpStream::connect(target).await?;
+    let far = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    SockRef::from(&far).set_tcp_mss(SEGMENT)?;
+    let far = far.connect(target).await?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let (near_read, near_write) = near.into_split();
@@ -299,6 +305,19 @@ mod tests {
         assert_eq!(round_trips(&mut Window::new(), now, 3 * INITIAL_WINDOW), 1);
         assert_eq!(round_trips(&mut Window::new(), now, 7 * INITIAL_WINDOW), 2);
         assert_eq!(round_trips(&mut Window::new(), now, 7 * INITIAL_WINDOW + 1), 3);
+    }
+
+    #[test]
+    fn segments_are_those_of_ethernet() {
+        let target = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let distance = Distance { round_trip: ROUND_TRIP, slow_start: false };
+        let proxy = DelayProxy::start(target.local_addr().unwrap(), distance);
+        let near = std::net::TcpStream::connect(proxy.address()).unwrap();
+        let (far, _) = target.accept().unwrap();
+        for socket in [&near, &far] {
+            let size = SockRef::from(socket).tcp_mss().unwrap();
+            assert!(size <= SEGMENT, "{size}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ declare(strict_types=1);
 
 use GuzzleHttp\Client;
 use GuzzleHttp\Exception\GuzzleException;
+use GuzzleHttp\Handler\CurlMultiHandler;
+use GuzzleHttp\HandlerStack;
 use GuzzleHttp\Pool;
 use GuzzleHttp\Psr7\Request;
 use GuzzleHttp\Psr7\Utils;
@@ -81,6 +83,17 @@ function guzzle_cases(string $base): array
             ]))->promise()->wait();
             ksort($seen);
             return $seen;
+        },
+        'pool with a limit of connections' => function () use ($client) {
+            $limited = $client(['handler' => HandlerStack::create(new CurlMultiHandler(['options' => [CURLMOPT_MAX_HOST_CONNECTIONS => 2]]))]);
+            $seen = [];
+            (new Pool($limited, array_map(fn () => new Request('GET', '/headers'), range(1, 20)), [
+                'concurrency' => 20,
+                'fulfilled' => function ($response) use (&$seen) {
+                    $seen[] = json_decode((string) $response->getBody(), true)['connection'];
+                },
+            ]))->promise()->wait();
+            return [count($seen), count(array_unique($seen)) <= 2];
         },
     ];
 }

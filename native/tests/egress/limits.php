@@ -71,25 +71,43 @@ foreach ([1, 2, 5, 20, 100] as $limit) {
     }
 }
 
-// With a limit of one: how many answers come at the same time, byte by byte.
-$open = [];
-$most = 0;
-$handles = [];
-for ($i = 0; $i < 20; $i++) {
-    $left = 10;
-    $handles[] = one("$https/drip", [CURLOPT_WRITEFUNCTION => function ($curl, string $bytes) use (&$open, &$most, $i, &$left): int {
-        $left -= strlen($bytes);
-        $open[$i] = true;
-        if ($left === 0) {
-            unset($open[$i]);
-        }
-        $most = max($most, count($open));
-        return strlen($bytes);
-    }]);
-    unset($left);
+/**
+ * How many of 20 calls have an answer, and how many answers come at the same time, byte by byte.
+ *
+ * @return array{int, int}
+ */
+function at_once(CurlMultiHandle $multi, string $url, array $options = []): array
+{
+    $open = [];
+    $most = 0;
+    $handles = [];
+    for ($i = 0; $i < 20; $i++) {
+        $left = 10;
+        $write = function ($curl, string $bytes) use (&$open, &$most, $i, &$left): int {
+            $left -= strlen($bytes);
+            $open[$i] = true;
+            if ($left === 0) {
+                unset($open[$i]);
+            }
+            $most = max($most, count($open));
+            return strlen($bytes);
+        };
+        $handles[] = one($url, [CURLOPT_WRITEFUNCTION => $write] + $options);
+        unset($left);
+    }
+    return [finish($multi, $handles), $most];
 }
-$seen['HTTP/2 at once: answers'] = finish(limited(1), $handles);
+
+[$seen['HTTP/2 at once: answers'], $most] = at_once(limited(1), "$https/drip");
 $seen['HTTP/2 at once'] = $most > 10;
+
+// CURLMOPT_MAXCONNECTS is a limit of idle connections, and holds no call back.
+foreach (['HTTP/2' => [], 'HTTP/1.1' => [CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1]] as $name => $options) {
+    $multi = limited(0);
+    curl_multi_setopt($multi, CURLMOPT_MAXCONNECTS, 1);
+    [$seen["one idle connection, $name: answers"], $most] = at_once($multi, "$https/drip", $options);
+    $seen["one idle connection, $name: at once"] = $most > 10;
+}
 
 // Calls that must go directly beside such that need not.
 foreach ([[2, 0], [0, 2]] as [$host, $total]) {

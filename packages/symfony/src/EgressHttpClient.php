@@ -32,8 +32,13 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
 {
     use HttpClientTrait;
 
+    /** After this many requests they are sent, while PHP prepares the next ones. CurlHttpClient sends them when the first answer is asked for. */
+    private const BATCH = 8;
+
     /** @var array<string, mixed> */
     private array $defaultOptions;
+
+    private int $begun = 0;
 
     private readonly Attempts $attempts;
     private readonly EgressStrategy $strategy;
@@ -91,7 +96,15 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         $strategy = $call->listenerUrl === null
             ? null
             : fn (ChunkInterface $chunk, AsyncContext $context): \Generator => $this->strategy->receive($chunk, $context, $call);
-        return new EgressResponse(new AsyncResponse($this->client, $method, $url, $options, $strategy), $call);
+        $response = new AsyncResponse($this->client, $method, $url, $options, $strategy);
+        if ($call->listenerUrl !== null) {
+            Quiet::make($response);
+            if (++$this->begun % self::BATCH === 0) {
+                // Runs what is there, and waits for nothing.
+                $this->client->stream([]);
+            }
+        }
+        return new EgressResponse($response, $call);
     }
 
     public function stream($responses, ?float $timeout = null): ResponseStreamInterface

@@ -80,7 +80,10 @@ final class EgressStrategy
         if (is_resource($body = $options['body'] ?? '')) {
             rewind($body);
         }
-        $context->replaceRequest($call->method, $url, ['max_redirects' => 0] + $options);
+        $response = $context->replaceRequest($call->method, $url, ['max_redirects' => 0] + $options);
+        if ($call->listenerUrl !== null) {
+            Quiet::make($response);
+        }
     }
 
     private function fail(ChunkInterface $chunk, AsyncContext $context, EgressCall $call): \Generator

@@ -10,6 +10,7 @@ use Hearth\Egress\Broker;
 use Hearth\Symfony\DependencyInjection\HearthExtension;
 use Hearth\Symfony\EgressHttpClient;
 use Hearth\Symfony\HearthBundle;
+use Hearth\Symfony\Quiet;
 use Hearth\Symfony\RedirectCookies;
 use Hearth\Tests\Servers;
 use PHPUnit\Framework\TestCase;
@@ -77,6 +78,34 @@ final class HttpClientTest extends TestCase
         foreach (Servers::calls() as $call) {
             $this->assertMatchesRegularExpression('/scope="php-\d+-\d+".*connections=1\b/', $call['control']);
         }
+    }
+
+    public function testRequestsAreSentWhileOthersAreMade(): void
+    {
+        $responses = [];
+        for ($i = 0; $i < 9; $i++) {
+            $responses[] = $this->client->request('GET', Servers::plain('/headers'));
+        }
+        if (Servers::listener() === 'stand-in') {
+            // No answer was asked for.
+            $sent = static fn (): int => substr_count((string) @file_get_contents(Servers::folder() . '/stand-in/calls'), "\n");
+            for ($wait = 0; $wait < 2000 && $sent() < 8; $wait++) {
+                usleep(10_000);
+            }
+            $this->assertSame(8, $sent());
+        }
+        foreach ($responses as $response) {
+            $this->assertSame(200, $response->getStatusCode());
+        }
+    }
+
+    /** CurlHttpClient has no option for it, so its handle is looked for: other versions may keep it elsewhere. */
+    public function testTheHandleOfACallIsFound(): void
+    {
+        $response = (new CurlHttpClient())->request('GET', Servers::plain('/headers'));
+        $this->assertTrue(Quiet::make($response));
+        $this->assertSame(200, $response->getStatusCode());
+        $this->assertFalse(Quiet::make(new MockResponse()));
     }
 
     public function testTheLimitOfTheClientBeneathIsTheBrokersToKeep(): void

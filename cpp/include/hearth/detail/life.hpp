@@ -151,7 +151,8 @@ public:
     // start() and join()
     Derived &exec() { return start().join(); }
 
-    // Like start(), with a future for the result. If it is running already, the future has code::restart_failed.
+    // Like start(), with a future for the result, which is moved there: this object keeps its code, or its error. If it is running already,
+    // the future has code::restart_failed.
     std::future<response> launch() {
         auto own = std::make_unique<pledge>();
         auto future = own->get_future();

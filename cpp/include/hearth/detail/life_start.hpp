@@ -161,7 +161,8 @@ void life<Derived, Library>::deliver(bool tells) noexcept {
     owner_ = std::thread::id();
     state_ = state::idle;
     if (few_ && few_->future) {
-        few_->future->answer(answer_);
+        // A failure has nothing that is worth moving, and its kind stays with the object.
+        few_->future->answer(answer_.get_error() ? answer_ : answer_.take());
         few_->future = nullptr;
     }
     if (place.waiting > 0) {

@@ -173,17 +173,19 @@ static void compression_is_undone(void) {
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         hearth_response *response = get(paths[i], NULL);
         CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
-        CHECK(hearth_response_header(response, "content-encoding", HEARTH_TEXT).data == NULL);
+        CHECK(hearth_response_header(response, "content-encoding", HEARTH_TEXT).size > 0);
         hearth_response_free(response);
     }
-    hearth_response *response = get("/gzip", "keep_encoding=1");
+    hearth_response *response = get("/gzip", NULL);
     CHECK_TEXT(hearth_response_header(response, "content-encoding", HEARTH_TEXT), "gzip");
     CHECK(hearth_response_header(response, "content-length", HEARTH_TEXT).size > 0);
     CHECK(hearth_response_body(response).size > 0 &&
           (unsigned char)hearth_response_body(response).data[0] != 0x1f);
     hearth_response_free(response);
-    response = get("/gzip", NULL);
-    CHECK_EQ(hearth_response_header(response, "content-encoding", HEARTH_TEXT).size, 0);
+    response = get("/gzip", "keep_encoding=0");
+    CHECK(hearth_response_header(response, "content-encoding", HEARTH_TEXT).data == NULL);
+    CHECK(hearth_response_header(response, "content-length", HEARTH_TEXT).data == NULL);
+    CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
     hearth_response_free(response);
     response = get("/gzip", "accept_compression=0");
     CHECK_TEXT(hearth_response_header(response, "content-encoding", HEARTH_TEXT), "gzip");

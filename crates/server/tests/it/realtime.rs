@@ -4,6 +4,7 @@ mod lookup;
 pub(crate) mod losses;
 mod mercure;
 mod shared;
+mod signatures;
 mod streams;
 
 use std::io::{Read as _, Write as _};

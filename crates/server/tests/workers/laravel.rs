@@ -59,6 +59,39 @@ fn laravel_starts_each_request_as_it_was_after_boot() {
 }
 
 #[test]
+fn laravel_gets_each_request_as_it_would_read_it_itself() {
+    let app = laravel();
+    for model in ["worker", "snapshot"] {
+        let site = app.serve(model);
+        let mut client = testkit::Client::connect(site.address.parse().unwrap()).unwrap();
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let json = [("Content-Type", "application/json; charset=utf-8")];
+        let fields = [("Cookie", "a=1; b[x]=2"), ("Accept-Language", "de"), ("X-Name", "é")];
+        for (method, target, fields, body, all) in [
+            ("GET", "/captured", &[][..], "", json!([])),
+            (
+                "GET",
+                "/captured?a=1&b[]=2&c=",
+                &fields,
+                "",
+                json!({"a": "1", "b": ["2"], "c": null}),
+            ),
+            ("GET", "/captured?a=1", &json, "{\"b\": 2}", json!({"a": "1", "b": 2})),
+            ("POST", "/captured?a=1", &form, "b=2", json!({"b": "2", "a": "1"})),
+            ("PUT", "/captured", &form, "b=2", json!({"b": "2"})),
+            ("POST", "/captured", &json, "{\"b\": 2}", json!({"b": 2})),
+            ("DELETE", "/captured?a=1", &[], "", json!({"a": "1"})),
+        ] {
+            let seen = client.request(method, target, fields, body.as_bytes()).unwrap().json();
+            assert_eq!(seen["equal"], true, "{model}: {method} {target} {body}");
+            assert_eq!(seen["all"], all, "{model}: {method} {target} {body}");
+        }
+        drop(client);
+        site.end();
+    }
+}
+
+#[test]
 fn laravel_booted_ahead_equals_laravel_under_request() {
     let app = laravel();
     let site = app.serve("request");

@@ -1,8 +1,9 @@
 //! The scripted origin as a program, for PHP tests, benches and manual use: `scripted-origin [--listen ADDRESS] [--folder FOLDER]`.
 //!
 //! Prints `http://…` and `https://…` on a line each and serves the paths of `testkit::routes` until it is killed. Before that, it writes
-//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` into FOLDER, and the URLs of origins with faulty TLS, one file
-//! each: `expired.url`, `other-host.url`, `stranger.url` (certificates), `stalls.url` (the handshake stalls), `no-tls.url` (no TLS).
+//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` into FOLDER, and the URLs of further origins, one file each:
+//! `http1.url` (TLS, HTTP/1.1 alone), and with faulty TLS `expired.url`, `other-host.url`, `stranger.url` (certificates), `stalls.url`
+//! (the handshake stalls), `no-tls.url` (no TLS).
 
 use std::fs;
 use std::io::Write;
@@ -29,16 +30,16 @@ fn main() -> ExitCode {
             }
         }
     }
-    let mut faulty = Vec::new();
+    let mut further = Vec::new();
     if let Some(folder) = folder {
         certificates().authority.write(&folder, "authority");
         certificates().client.write(&folder, "client");
-        for (name, origin) in faults() {
+        for (name, origin) in others() {
             if let Err(error) = fs::write(folder.join(format!("{name}.url")), origin.url("")) {
                 complain(&format!("{}: {error}", folder.display()));
                 return ExitCode::FAILURE;
             }
-            faulty.push(origin);
+            further.push(origin);
         }
     }
     let plain = Origin::setup().script(routes).listen(address).start();
@@ -58,13 +59,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Origins with faulty TLS, and the names of their files.
-fn faults() -> [(&'static str, Origin); 5] {
+/// Further origins, and the names of their files.
+fn others() -> [(&'static str, Origin); 6] {
     let shows = |certificate| Origin::setup().tls(certificate).script(routes).start();
     let greets = |greeting: fn() -> Greeting| {
         Origin::setup().tls(&certificates().origin).greet(move |_| greeting()).start()
     };
+    let alone = Origin::setup().tls(&certificates().origin).alpn(&["http/1.1"]);
     [
+        ("http1", alone.script(routes).start()),
         ("expired", shows(&certificates().expired)),
         ("other-host", shows(&certificates().other_host)),
         ("stranger", shows(&certificates().stranger)),

@@ -27,6 +27,9 @@ final class Pool implements \IteratorAggregate, \Countable
     /** Connections to one origin without a broker: each costs TLS, and the loading of all authorities. */
     private const CONNECTIONS = 6;
 
+    /** After this many calls they are sent, while PHP prepares the next ones. */
+    private const BATCH = 8;
+
     private readonly Broker $broker;
     private readonly ?Limit $limit;
 
@@ -181,6 +184,10 @@ final class Pool implements \IteratorAggregate, \Countable
             $call = $this->waiting[$key];
             unset($this->waiting[$key]);
             $this->begin($key, new Transfer($call, $this->broker, limit: $this->limit));
+            if (count($this->running) % self::BATCH === 0) {
+                $active = 0;
+                curl_multi_exec($this->multi, $active);
+            }
         }
         return $this->running !== [];
     }

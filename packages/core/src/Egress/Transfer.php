@@ -92,7 +92,7 @@ final class Transfer
                 CURLOPT_IPRESOLVE => CURL_IPRESOLVE_WHATEVER,
                 CURLOPT_FRESH_CONNECT => true,
                 CURLOPT_FORBID_REUSE => true,
-            ] + $options;
+            ] + Listener::QUIET + $options;
             if ($target->user !== null) {
                 $options += [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password];
             }

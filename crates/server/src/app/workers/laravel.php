@@ -25,6 +25,7 @@ use Illuminate\Foundation\Bootstrap\RegisterProviders;
 use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
 use Illuminate\Http\Request;
 use Illuminate\Support\Facades\Facade;
+use Symfony\Component\HttpFoundation\Request as SymfonyRequest;
 use Symfony\Component\HttpFoundation\Response;
 
 (static function (): void {
@@ -168,16 +169,20 @@ use Symfony\Component\HttpFoundation\Response;
     require_once __DIR__ . '/laravel_termination.php';
     $termination = new LaravelTermination($app, $kernel);
     // A body that is made while it is sent may leave something to do.
-    $answer = static function (Request $request, Response $response) use ($kernel, $termination): void {
-        static $sendsItself = [];
-        $isOwn = $sendsItself[$response::class] ??= (new ReflectionMethod($response, 'send'))->class !== Response::class;
-        if ($isOwn || !$termination->isEmpty($request)) {
+    $owner = static fn (Response $response, string $method): string => (new ReflectionMethod($response, $method))->class;
+    $answer = static function (Request $request, Response $response) use ($kernel, $termination, $owner): void {
+        static $classes = [];
+        [$sendsItself, $makesBody] = $classes[$response::class] ??= [
+            $owner($response, 'send') !== Response::class,
+            $owner($response, 'sendHeaders') !== Response::class || $owner($response, 'sendContent') !== Response::class,
+        ];
+        if ($sendsItself || !$termination->isEmpty($request)) {
             $response->send();
         } else {
             // The response and its end are sent in one frame: send() would announce work after the response.
             $response->sendHeaders();
             $response->sendContent();
-            $isEmpty = $termination->isEmpty($request);
+            $isEmpty = !$makesBody || $termination->isEmpty($request);
             if ($isEmpty && $termination->mayBeLeftOut) {
                 return;
             }
@@ -188,11 +193,23 @@ use Symfony\Component\HttpFoundation\Response;
         $kernel->terminate($request, $response);
     };
 
+    // Request::capture() fills each bag of a request twice. What else it does is for bodies, and for an application's own class of requests.
+    $factory = (static fn (): mixed => self::$requestFactory)->bindTo(null, SymfonyRequest::class);
+    $capture = static function () use ($factory): Request {
+        $hasBody = !in_array($_SERVER['REQUEST_METHOD'] ?? '', ['GET', 'HEAD'], true)
+            || ($_SERVER['CONTENT_TYPE'] ?? '') !== '' || ($_SERVER['HTTP_CONTENT_TYPE'] ?? '') !== '' || $_FILES !== [];
+        if ($hasBody || $factory() !== null) {
+            return Request::capture();
+        }
+        Request::enableHttpMethodParameterOverride();
+        return new Request($_GET, $_POST, [], $_COOKIE, [], $_SERVER);
+    };
+
     $maintenance = $folder . '/storage/framework/maintenance.php';
     $request = null;
     $isWarmUp = false;
     $files = [];
-    $handle = static function () use ($kernel, $environment, $maintenance, $answer, &$request, &$isWarmUp, &$files): void {
+    $handle = static function () use ($kernel, $environment, $maintenance, $capture, $answer, &$request, &$isWarmUp, &$files): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
         foreach ($files as $file) {
             $file->reopenIfReplaced();
@@ -204,7 +221,7 @@ use Symfony\Component\HttpFoundation\Response;
         if (is_file($maintenance)) {
             (static fn (): mixed => require $maintenance)();
         }
-        $request = Request::capture();
+        $request = $capture();
         $answer($request, $kernel->handle($request));
     };
 

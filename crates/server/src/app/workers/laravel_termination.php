@@ -27,6 +27,9 @@ final class LaravelTermination
     /** Releases whose Kernel::terminate() was read. */
     private const KNOWN_BELOW = '13';
 
+    /** An application may make routes without end. */
+    private const MAX_KNOWN = 1000;
+
     private const DEFERRED = 'Illuminate\\Support\\Defer\\DeferredCallbackCollection';
 
     /** Whether an empty termination may be left out: in a release that is not known it may do more. */
@@ -37,7 +40,8 @@ final class LaravelTermination
     /** @var array{array<mixed>, array<mixed>} aliases and groups of middleware at boot */
     private array $named;
 
-    /** @var array<string, array<string, array{mixed, string}>|false> by a list of middleware: binding and class of each; false: one terminates */
+    /** @var array<string, array{array<mixed>, array<string, array{mixed, string}>|false}> by the URI of a route, '' for none: the lists of middleware, and
+     *     what these are: binding and class of each; false: one terminates */
     private array $known = [];
 
     private \Closure $ofApplication;
@@ -77,11 +81,17 @@ final class LaravelTermination
         }
         $route = $request->route();
         $route = is_object($route) ? $route : null;
-        $key = json_encode([$middleware, $route?->gatherMiddleware(), $route?->getAction('excluded_middleware')]);
-        if ($key === false) {
-            return false;
+        $lists = [$middleware, $route?->gatherMiddleware(), $route?->getAction('excluded_middleware')];
+        // A cached route is another object in each request.
+        $name = $route?->uri() ?? '';
+        [$of, $made] = $this->known[$name] ?? [null, false];
+        if ($of !== $lists) {
+            if (count($this->known) >= self::MAX_KNOWN) {
+                $this->known = [];
+            }
+            $made = $this->make([...($route !== null ? $router->gatherRouteMiddleware($route) : []), ...$middleware]);
+            $this->known[$name] = [$lists, $made];
         }
-        $made = $this->known[$key] ??= $this->make([...($route !== null ? $router->gatherRouteMiddleware($route) : []), ...$middleware]);
         if ($made === false) {
             return false;
         }

@@ -13,7 +13,8 @@ const WORKERS: usize = 2;
 const KILLS: u32 = 5;
 
 /// Appends the request's number to a file, so that each run of it is known, and answers with it.
-const PAGE: &str = "<?php file_put_contents(__DIR__ . '/../run', \"$_GET[n]\\n\", FILE_APPEND); usleep(500);
+const PAGE: &str =
+    "<?php file_put_contents(__DIR__ . '/../run', \"$_GET[n]\\n\", FILE_APPEND); usleep(500);
 echo $_GET['n'];";
 
 /// Waits until requests are in the socket of a busy worker.

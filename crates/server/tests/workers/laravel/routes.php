@@ -127,6 +127,14 @@ app()->instance('early', new Memo());
 
 Route::get('/pid', static fn (): array => ['pid' => getmypid()]);
 Route::get('/look', [Remembering::class, 'look']);
+// The worker script makes a request without a body by itself.
+Route::any('/captured', static function (Illuminate\Http\Request $request): array {
+    $bags = static fn (Illuminate\Http\Request $of): array => [
+        get_class($of), $of->query->all(), $of->request->all(), $of->cookies->all(), $of->allFiles(), $of->server->all(), $of->headers->all(),
+        $of->method(), $of->fullUrl(), $of->all(), $of->getContent(), $of->isJson(), $of::getHttpMethodParameterOverride(),
+    ];
+    return ['equal' => $bags($request) === $bags(Illuminate\Http\Request::capture()), 'all' => $request->all()];
+});
 Route::get('/deeper', [Remembering::class, 'lookDeeper']);
 Route::get('/traces', [Remembering::class, 'leaveTraces']);
 Route::get('/traces-and-exit', static function (): void {
