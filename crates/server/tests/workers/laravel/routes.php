@@ -133,7 +133,8 @@ Route::any('/captured', static function (Illuminate\Http\Request $request): arra
         get_class($of), $of->query->all(), $of->request->all(), $of->cookies->all(), $of->allFiles(), $of->server->all(), $of->headers->all(),
         $of->method(), $of->fullUrl(), $of->all(), $of->getContent(), $of->isJson(), $of::getHttpMethodParameterOverride(),
     ];
-    return ['equal' => $bags($request) === $bags(Illuminate\Http\Request::capture()), 'all' => $request->all()];
+    $differences = array_udiff_assoc($bags($request), $bags(Illuminate\Http\Request::capture()), static fn (mixed $a, mixed $b): int => (int) ($a !== $b));
+    return ['differences' => $differences, 'all' => $request->all()];
 });
 Route::get('/deeper', [Remembering::class, 'lookDeeper']);
 Route::get('/traces', [Remembering::class, 'leaveTraces']);
