@@ -194,15 +194,22 @@ use Symfony\Component\HttpFoundation\Response;
     };
 
     // Request::capture() fills each bag of a request twice. What else it does is for bodies, and for an application's own class of requests.
+    // Up to Laravel 9 a request without a body has its query as its input, too.
+    $sample = Request::createFromBase(SymfonyRequest::create('/?a=1'));
+    $inputIsQuery = $sample->request === $sample->query;
     $factory = (static fn (): mixed => self::$requestFactory)->bindTo(null, SymfonyRequest::class);
-    $capture = static function () use ($factory): Request {
+    $capture = static function () use ($factory, $inputIsQuery): Request {
         $hasBody = !in_array($_SERVER['REQUEST_METHOD'] ?? '', ['GET', 'HEAD'], true)
             || ($_SERVER['CONTENT_TYPE'] ?? '') !== '' || ($_SERVER['HTTP_CONTENT_TYPE'] ?? '') !== '' || $_FILES !== [];
         if ($hasBody || $factory() !== null) {
             return Request::capture();
         }
         Request::enableHttpMethodParameterOverride();
-        return new Request($_GET, $_POST, [], $_COOKIE, [], $_SERVER);
+        $request = new Request($_GET, $_POST, [], $_COOKIE, [], $_SERVER);
+        if ($inputIsQuery) {
+            $request->request = $request->query;
+        }
+        return $request;
     };
 
     $maintenance = $folder . '/storage/framework/maintenance.php';

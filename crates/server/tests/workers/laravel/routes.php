@@ -131,7 +131,7 @@ Route::get('/look', [Remembering::class, 'look']);
 Route::any('/captured', static function (Illuminate\Http\Request $request): array {
     $bags = static fn (Illuminate\Http\Request $of): array => [
         get_class($of), $of->query->all(), $of->request->all(), $of->cookies->all(), $of->allFiles(), $of->server->all(), $of->headers->all(),
-        $of->method(), $of->fullUrl(), $of->all(), $of->getContent(), $of->isJson(), $of::getHttpMethodParameterOverride(),
+        $of->request === $of->query, $of->method(), $of->fullUrl(), $of->all(), $of->getContent(), $of->isJson(), $of::getHttpMethodParameterOverride(),
     ];
     $differences = array_udiff_assoc($bags($request), $bags(Illuminate\Http\Request::capture()), static fn (mixed $a, mixed $b): int => (int) ($a !== $b));
     return ['differences' => $differences, 'all' => $request->all()];
