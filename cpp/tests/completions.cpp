@@ -136,7 +136,8 @@ TEST_F(completions, a_failure_before_the_start_is_told_to_the_callback_and_the_f
 }
 
 TEST_F(completions, a_future_takes_the_response_and_the_object_keeps_its_code) {
-    server origin([](auto &client, const auto &) { client.answer(201, "a body", "X-Field: 1\r\n"); });
+    server origin(
+        [](auto &client, const auto &) { client.answer(201, "a body", "X-Field: 1\r\n"); });
     const auto one = request();
     const auto answer = one->GET(origin.url()).launch().get();
     EXPECT_EQ(answer.code(), 201);

@@ -32,7 +32,8 @@ struct worker_run {
         CLOSED,  /* the server sends no more requests; the script may end */
     } state;
     bool is_worker; /* not the zygote of `fork` and `snapshot` */
-    bool served;    /* `prespawn`, `fork`, `snapshot`: the request has been answered, and not yet cleaned up */
+    bool
+        served; /* `prespawn`, `fork`, `snapshot`: the request has been answered, and not yet cleaned up */
 };
 
 /* The steps in which models differ. Those marked "or NULL" exist for some models only. */

@@ -14,9 +14,10 @@
 
 enum {
     TRIES = 5,
-    PAUSE_NS = 1000 * 1000, /* between two tries: a worker stopped in the middle of a call goes on */
-    FRAMES = 50,            /* shown */
-    LONGEST_CHAIN = 400,    /* followed: some frames are the engine's own */
+    PAUSE_NS =
+        1000 * 1000,     /* between two tries: a worker stopped in the middle of a call goes on */
+    FRAMES = 50,         /* shown */
+    LONGEST_CHAIN = 400, /* followed: some frames are the engine's own */
     LONGEST_NAME = 200,
     LONGEST_FILE = 500,
 };
