@@ -14,6 +14,9 @@ use crate::hearth::{LIMIT, Serve, Site, isolating};
 /// Generators whose seed has 32 bits. In 1,000 requests, one repeat happens in one of some 8,000 runs, and two
 /// practically never. A generator that is not seeded again repeats in nearly every request.
 const SMALL: &[&str] = &["mt_rand", "rand", "shuffle", "array_rand", "str_shuffle", "lcg_value"];
+/// The generator of ext-gmp. Its seeds differ in 20 bits within a second in one process (`GENERATE_SEED()`,
+/// ext/standard/php_lcg.h of PHP 8.2), so some runs have a repeat, as they would under php-fpm.
+const SMALLER: &str = "gmp_";
 
 fn never_repeats(model: Model, requests: usize) {
     let site = Site::empty().with_folder("randomness");
@@ -59,7 +62,8 @@ fn never_repeats(model: Model, requests: usize) {
     assert!(kinds.len() >= 19, "{:?}", kinds.keys());
     for (kind, different) in kinds {
         let repeats = drawn.len() - different.len();
-        let allowed = usize::from(SMALL.contains(&kind));
+        let allowed =
+            if kind.starts_with(SMALLER) { 3 } else { usize::from(SMALL.contains(&kind)) };
         assert!(repeats <= allowed, "{}: {kind} repeats {repeats} times", model.name());
     }
 }
