@@ -51,7 +51,7 @@ failures_of() {
 # processor_seconds FILE: of a stage's processes, by what `times` of bash has written there; `?` if the stage was ended.
 processor_seconds() {
     # The second line is that of the children: 1m2.345s 0m1.234s, of users' code and of the kernel.
-    awk -F'[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4; found = 1 } END { if (!found) print "?" }' "$1" 2>/dev/null || echo '?'
+    awk -F'[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4 }' "$1" 2>/dev/null || echo '?'
 }
 
 # ended INDEX STATUS

@@ -18,7 +18,7 @@ MODELS = {"worker": "A", "spawn": "B", "prespawn": "C", "fork": "D", "fpm": "E",
           "snapshot": "S"}
 WITH_SCRIPT = ("worker", "prespawn", "fork", "snapshot")
 BOOTED_IN_ZYGOTE = ("fork", "snapshot")
-PLAIN = ("echo", "transports")
+PLAIN = ("echo", "transports", "ahead")
 """Applications without a framework: models that boot ahead run their script."""
 PROCESS_PER_REQUEST = ("spawn", "prespawn", "fork", "cgi")
 

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, routes};
 
-pub(crate) use self::lifetime::a_restart_within_a_transaction;
+pub(crate) use self::lifetime::{a_restart_within_a_transaction, restarts_between_requests};
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 /// A database client of PHP, its server, and the `do_*` calls that end the worker because their effect on the server is

@@ -400,9 +400,15 @@ impl Hearth {
 
     /// Starts a request, and returns once the only running one is in a worker.
     pub(crate) fn begin(&self, target: &str) -> Client {
+        let client = self.send(target);
+        self.wait_busy(1);
+        client
+    }
+
+    /// Sends a request over a connection of its own, whose answer is still to be read.
+    pub(crate) fn send(&self, target: &str) -> Client {
         let mut client = self.connect();
         client.send(head("GET", target, &[], 0)).unwrap();
-        self.wait_busy(1);
         client
     }
 

@@ -24,6 +24,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Running, eventually, head};
 
+use self::upgrade::Manager;
 use crate::front::sockets::get_through;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_version};
 
@@ -243,22 +244,15 @@ fn one_worker_per_processor_by_default() {
 #[test]
 fn systemd_is_notified_of_readiness_and_stopping() {
     let site = Site::of_scripts();
-    let path = site.path().join("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let heard = || {
-        let mut buffer = [0; 256];
-        let length = socket.recv(&mut buffer).unwrap();
-        String::from_utf8_lossy(&buffer[..length]).into_owned()
-    };
+    let manager = Manager::start(site.path());
     let hearth = Serve::new(site.path())
         .model("request")
         .workers(1)
-        .set("NOTIFY_SOCKET", path.to_str().unwrap())
+        .set("NOTIFY_SOCKET", manager.path())
         .start();
-    assert!(heard().contains("READY=1"));
+    assert!(manager.heard().contains("READY=1"));
     assert_eq!(hearth.stop().code(), Some(0));
-    assert!(heard().contains("STOPPING=1"));
+    assert!(manager.heard().contains("STOPPING=1"));
 }
 
 #[test]

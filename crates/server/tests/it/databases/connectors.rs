@@ -19,7 +19,7 @@ use testkit::{Certificate, DATABASE_PASSWORD, Database, DatabaseKind, certificat
 
 use crate::databases::{
     Client, Shop, a_restart_within_a_transaction, assert_same, client, no_secrets,
-    nothing_is_left_in, random_requests_of, with_extensions,
+    nothing_is_left_in, random_requests_of, restarts_between_requests, with_extensions,
 };
 use crate::hearth::{LIMIT, Serve, Site};
 
@@ -201,15 +201,7 @@ fn sessions_of_closed_connections_are_reset_and_shared() {
 fn a_tls_database_restart_fails_no_request() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
-        for hard in [false, true] {
-            eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
-            let before = shop.get("look");
-            shop.database.stop(hard);
-            shop.database.start_again();
-            let after = shop.get("look");
-            assert_same(&after, &before, class);
-            assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
-        }
+        restarts_between_requests(class, &mut shop);
     }
 }
 

@@ -5,17 +5,20 @@ use super::*;
 #[test]
 fn a_database_restart_between_requests_fails_no_request() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
-        let client = client(class);
-        let mut shop = Shop::open(client, |serve| serve);
-        for hard in [false, true] {
-            eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
-            let before = shop.get("look");
-            shop.database.stop(hard);
-            shop.database.start_again();
-            let after = shop.get("look");
-            assert_same(&after, &before, class);
-            assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
-        }
+        restarts_between_requests(class, &mut Shop::open(client(class), |serve| serve));
+    }
+}
+
+/// A database restarts between two requests, by its own end and killed. Another worker answers the next request.
+pub(crate) fn restarts_between_requests(class: &str, shop: &mut Shop) {
+    for hard in [false, true] {
+        eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+        let before = shop.get("look");
+        shop.database.stop(hard);
+        shop.database.start_again();
+        let after = shop.get("look");
+        assert_same(&after, &before, class);
+        assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
     }
 }
 

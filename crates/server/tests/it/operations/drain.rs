@@ -79,13 +79,7 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
         let gate = site.path().join("gate");
         site.write("public/static.txt", "static");
         let target = format!("/gate.php?gate={}", gate.display());
-        let mut clients: Vec<Client> = (0..3)
-            .map(|_| {
-                let mut client = hearth.connect();
-                client.send(head("GET", &target, &[], 0)).unwrap();
-                client
-            })
-            .collect();
+        let mut clients: Vec<Client> = (0..3).map(|_| hearth.send(&target)).collect();
         eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
         let mut idle = hearth.connect();
         let file = if runs_worker_script(model) { "/public/static.txt" } else { "/static.txt" };

@@ -404,10 +404,7 @@ fn a_request_is_answered_by_the_release_that_accepted_it() {
         let deploys = Deploys::new();
         let gate = gate(&deploys, 1);
         let hearth = deploys.serve(model).workers(1).start();
-        let mut clients: Vec<Client> = (0..3).map(|_| hearth.connect()).collect();
-        for client in &mut clients {
-            client.send(head("GET", "/gate", &[], 0)).unwrap();
-        }
+        let mut clients: Vec<Client> = (0..3).map(|_| hearth.send("/gate")).collect();
         eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
         deploys.release(2);
         deploys.point_to(2);

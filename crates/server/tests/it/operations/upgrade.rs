@@ -262,14 +262,14 @@ fn an_unrelated_process_gets_no_sockets() {
 
 /// Stands in for a service manager (`sd_notify(3)`). It reads notifications at once, since a server waits until they
 /// are read.
-struct Manager {
+pub(crate) struct Manager {
     path: PathBuf,
     told: Receiver<String>,
 }
 
 impl Manager {
-    fn start(site: &Site) -> Self {
-        let path = site.path().join("notify");
+    pub(crate) fn start(folder: &Path) -> Self {
+        let path = folder.join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let (said, told) = mpsc::channel();
@@ -286,12 +286,12 @@ impl Manager {
     }
 
     /// Returns the path of the socket.
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.path.to_str().unwrap()
     }
 
     /// Returns the next notification.
-    fn heard(&self) -> String {
+    pub(crate) fn heard(&self) -> String {
         self.told.recv_timeout(LIMIT).unwrap()
     }
 
@@ -306,7 +306,7 @@ impl Manager {
 #[test]
 fn the_watchdog_is_notified_before_and_after_an_upgrade() {
     let site = site();
-    let manager = Manager::start(&site);
+    let manager = Manager::start(site.path());
     let heard = || manager.heard();
     let mut hearth = Serve::new(site.path())
         .model("request")
@@ -330,7 +330,7 @@ fn the_watchdog_is_notified_before_and_after_an_upgrade() {
 #[test]
 fn systemd_is_notified_of_the_new_main_process() {
     let site = site();
-    let manager = Manager::start(&site);
+    let manager = Manager::start(site.path());
     let heard = || manager.heard();
     let mut hearth = Serve::new(site.path())
         .model("request")

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::{Client, ProcessFacts, eventually, fake_worker, head};
+use testkit::{Answer, Client, ProcessFacts, eventually, fake_worker, head};
 
 use crate::hearth::{
     Hearth, LIMIT, OverOnDrop, Serve, Site, in_each_model, is_resident, models, signal, whole_line,
@@ -193,6 +193,29 @@ impl Drop for OpenOnDrop {
     }
 }
 
+/// Counts what clients of `/hello.php?name=` got while processes were killed.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) whole: AtomicUsize,
+    pub(crate) lost: AtomicUsize,
+}
+
+impl Tally {
+    /// Counts a response: whole, with its own content, or lost (502, 503).
+    pub(crate) fn count(&self, answer: &Answer, name: &str, model: &str) {
+        match answer.status {
+            200 => {
+                assert_eq!(answer.text(), format!("hello {name}\n"), "{model}");
+                self.whole.fetch_add(1, Ordering::Relaxed);
+            }
+            502 | 503 => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            other => panic!("{model}: {other}: {}", answer.text()),
+        }
+    }
+}
+
 #[test]
 fn killed_workers_under_load_lose_no_response() {
     for model in &models() {
@@ -200,11 +223,11 @@ fn killed_workers_under_load_lose_no_response() {
         let hearth = Serve::new(path).model(model).workers(3).start();
         hearth.wait_idle(3);
         let over = AtomicBool::new(false);
-        let (whole, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let tally = Tally::default();
         let mut killed = 0;
         std::thread::scope(|scope| {
             for client in 0..4 {
-                let (hearth, over, whole, lost) = (&hearth, &over, &whole, &lost);
+                let (hearth, over, tally) = (&hearth, &over, &tally);
                 scope.spawn(move || {
                     let mut connection = hearth.connect();
                     let mut n = 0;
@@ -214,16 +237,7 @@ fn killed_workers_under_load_lose_no_response() {
                         let answer = connection
                             .get(&format!("/hello.php?name={name}"))
                             .unwrap_or_else(|error| panic!("{model}: request {name}: {error}"));
-                        match answer.status {
-                            200 => {
-                                assert_eq!(answer.text(), format!("hello {name}\n"), "{model}");
-                                whole.fetch_add(1, Ordering::Relaxed);
-                            }
-                            502 | 503 => {
-                                lost.fetch_add(1, Ordering::Relaxed);
-                            }
-                            other => panic!("{model}: {other}: {}", answer.text()),
-                        }
+                        tally.count(&answer, &name, model);
                         if answer.field("connection") == Some("close") {
                             connection = hearth.connect();
                         }
@@ -242,7 +256,7 @@ fn killed_workers_under_load_lose_no_response() {
             }
         });
         hearth.wait_idle(3);
-        let (whole, lost) = (whole.into_inner(), lost.into_inner());
+        let (whole, lost) = (tally.whole.into_inner(), tally.lost.into_inner());
         println!("{model}: {killed} killed, {whole} answered, {lost} times 502 or 503");
         assert!(killed == 12 && whole > 12, "{model}: {killed} killed, {whole} answered");
         assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed workers");

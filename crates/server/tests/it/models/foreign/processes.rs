@@ -1,6 +1,7 @@
 //! Waiting requests and processes of the foreign models: drains, kills, replacements, settings.
 
 use super::*;
+use crate::realtime::losses::{Tally, assert_recycled_unnoticed};
 
 #[test]
 fn a_full_backlog_and_a_long_wait_become_503() {
@@ -46,13 +47,7 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
         let site = Site::of_scripts();
         let mut hearth = one(&site, model);
         let (gate, target) = gate(&site);
-        let mut clients: Vec<Client> = (0..3)
-            .map(|_| {
-                let mut client = hearth.connect();
-                client.send(head("GET", &target, &[], 0)).unwrap();
-                client
-            })
-            .collect();
+        let mut clients: Vec<Client> = (0..3).map(|_| hearth.send(&target)).collect();
         eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
         let mut all = Vec::new();
         eventually("PHP runs", LIMIT, || {
@@ -181,11 +176,11 @@ fn killed_processes_under_load_lose_no_response() {
         let hearth = serve(&site, model).workers(3).start();
         hearth.wait_idle(3);
         let over = AtomicBool::new(false);
-        let (whole, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let tally = Tally::default();
         let mut killed = 0;
         std::thread::scope(|scope| {
             for client in 0..4 {
-                let (hearth, over, whole, lost) = (&hearth, &over, &whole, &lost);
+                let (hearth, over, tally) = (&hearth, &over, &tally);
                 scope.spawn(move || {
                     let mut connection = hearth.connect();
                     let mut n = 0;
@@ -194,20 +189,11 @@ fn killed_processes_under_load_lose_no_response() {
                         let name = format!("{client}-{n}");
                         let Ok(answer) = connection.get(&format!("/hello.php?name={name}")) else {
                             // The answer is cut off because its process was killed after it had begun to answer.
-                            lost.fetch_add(1, Ordering::Relaxed);
+                            tally.lost.fetch_add(1, Ordering::Relaxed);
                             connection = hearth.connect();
                             continue;
                         };
-                        match answer.status {
-                            200 => {
-                                assert_eq!(answer.text(), format!("hello {name}\n"), "{model}");
-                                whole.fetch_add(1, Ordering::Relaxed);
-                            }
-                            502 | 503 => {
-                                lost.fetch_add(1, Ordering::Relaxed);
-                            }
-                            other => panic!("{model}: {other}: {}", answer.text()),
-                        }
+                        tally.count(&answer, &name, model);
                         if answer.field("connection") == Some("close") {
                             connection = hearth.connect();
                         }
@@ -216,9 +202,9 @@ fn killed_processes_under_load_lose_no_response() {
             }
             let _over = OverOnDrop(&over);
             while killed < KILLED {
-                let before = whole.load(Ordering::Relaxed);
+                let before = tally.whole.load(Ordering::Relaxed);
                 eventually("requests are answered", LIMIT, || {
-                    whole.load(Ordering::Relaxed) > before + 3
+                    tally.whole.load(Ordering::Relaxed) > before + 3
                 });
                 if let Some(pid) = hearth.worker_pids().get(killed % 3) {
                     signal(*pid, Signal::KILL);
@@ -227,7 +213,7 @@ fn killed_processes_under_load_lose_no_response() {
             }
         });
         hearth.wait_idle(3);
-        let (whole, lost) = (whole.into_inner(), lost.into_inner());
+        let (whole, lost) = (tally.whole.into_inner(), tally.lost.into_inner());
         println!("{model}: {killed} killed, {whole} answered, {lost} cut, 502 or 503");
         assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed processes");
         assert_eq!(hearth.get("/hello.php?name=x").text(), "hello x\n");
@@ -239,7 +225,7 @@ fn processes_are_replaced_after_max_requests_and_no_request_notices() {
     let site = Site::of_scripts();
     for model in of_tier(["fpm", "builtin"]) {
         let hearth = serve(&site, model).args(&["--max-requests", "20"]).workers(2).start();
-        crate::realtime::losses::assert_recycled_unnoticed(&hearth, model, 8);
+        assert_recycled_unnoticed(&hearth, model, 8);
     }
 }
 

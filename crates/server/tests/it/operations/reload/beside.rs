@@ -1,6 +1,7 @@
 //! Reloads beside other events: signals, the service manager, clients of channels, changed files.
 
 use super::*;
+use crate::operations::upgrade::Manager;
 
 #[test]
 fn reloads_requested_during_a_reload_share_the_next_one() {
@@ -76,25 +77,17 @@ fn term_in_the_middle_of_a_reload_ends_everything() {
 #[test]
 fn systemd_is_notified_of_a_reload_and_its_end() {
     let deploys = Deploys::new();
-    let path = deploys.0.path().join("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let heard = || {
-        let mut buffer = [0; 256];
-        let length = socket.recv(&mut buffer).unwrap();
-        String::from_utf8_lossy(&buffer[..length]).into_owned()
-    };
-    let hearth =
-        deploys.serve("request").workers(1).set("NOTIFY_SOCKET", path.to_str().unwrap()).start();
-    assert_eq!(heard(), "READY=1");
+    let manager = Manager::start(deploys.0.path());
+    let hearth = deploys.serve("request").workers(1).set("NOTIFY_SOCKET", manager.path()).start();
+    assert_eq!(manager.heard(), "READY=1");
     for (number, release) in [(2, "echo 'fine';"), (3, "this is no PHP")] {
         deploys.answering(number, release);
         deploys.point_to(number);
         hearth.process.signal(Signal::HUP);
-        let reloading = heard();
+        let reloading = manager.heard();
         let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
         assert!(since.parse::<u64>().unwrap() > 0, "{reloading}");
-        assert_eq!(heard(), "READY=1");
+        assert_eq!(manager.heard(), "READY=1");
     }
     assert_eq!(hearth.get("/").text(), "fine");
 }
