@@ -15,7 +15,7 @@ use crate::hearth::{LIMIT, Serve, Site, isolating};
 /// practically never. A generator that is not seeded again repeats in nearly every request.
 const SMALL: &[&str] = &["mt_rand", "rand", "shuffle", "array_rand", "str_shuffle", "lcg_value"];
 /// The generator of ext-gmp. Its seeds differ in 20 bits within a second in one process (`GENERATE_SEED()`,
-/// ext/standard/php_lcg.h of PHP 8.2), so some runs have a repeat, as they would under php-fpm.
+/// `ext/standard/php_lcg.h` of PHP 8.2), so some runs have a repeat, as they would under php-fpm.
 const SMALLER: &str = "gmp_";
 
 fn never_repeats(model: Model, requests: usize) {
