@@ -91,14 +91,14 @@ static void model_worker(void) {
 /* The state of a request that was written ahead: docs/internals/frames.md, "Requests written ahead". */
 static uint32_t state_of(struct worker *worker, uint32_t number) {
     uint32_t state = 0;
-    check(pread(worker->counters, &state, sizeof state, 32 + 4 * (number % 8)) == sizeof state,
+    check(pread(worker->counters, &state, sizeof state, 32 + 4 * (number % 32)) == sizeof state,
         "states can be read");
     return state;
 }
 
 static void set_state(struct worker *worker, uint32_t number, uint32_t state) {
     state |= number << 2;
-    check(pwrite(worker->counters, &state, sizeof state, 32 + 4 * (number % 8)) == sizeof state,
+    check(pwrite(worker->counters, &state, sizeof state, 32 + 4 * (number % 32)) == sizeof state,
         "states can be written");
 }
 
@@ -146,7 +146,7 @@ static void written_ahead(const char *model) {
     char *const arguments[] = {
         program_path, "--model", (char *)model, has_script ? "--script" : NULL, script, NULL};
     struct zygote zygote = start_zygote(arguments);
-    counters_size = 64 + 16 * 608 + 24;
+    counters_size = 160 + 16 * 608 + 24;
     struct worker worker = spawn(&zygote, 1);
     counters_size = 8;
     expect(&worker, FRAME_HELLO);

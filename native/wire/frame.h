@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 8,
+    FRAME_VERSION = 9,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,

@@ -41,7 +41,7 @@ pub(crate) struct BufferedBody<B> {
     body: Option<B>,
     /// The failure of the body, reported when the client has received everything before it.
     failure: Option<CutError>,
-    buffering: Option<Buffering>,
+    buffering: Option<Box<Buffering>>,
 }
 
 /// The buffering state of a body.
@@ -71,7 +71,7 @@ where
             None
         } else {
             let (buffers, stall) = (Arc::clone(buffers), Stall::default());
-            Some(Buffering { buffers, site, stall, ahead: None, in_file: false })
+            Some(Box::new(Buffering { buffers, site, stall, ahead: None, in_file: false }))
         };
         Self { body: Some(body), failure: None, buffering }
     }

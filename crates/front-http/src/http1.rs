@@ -95,8 +95,8 @@ pub(crate) async fn serve<
             let connection = Arc::clone(&connection);
             // HTTP/1.0 has no interim responses.
             let sender = (request.version() == Version::HTTP_11).then(|| sender.clone());
+            let request = request.map(RequestBody::http1);
             async move {
-                let request = request.map(RequestBody::http1);
                 let mut response = if request.headers().contains_key(UPGRADE) {
                     let front = Arc::clone(&front);
                     let answer = async move { respond(&front, &connection, request, sender).await };
@@ -199,7 +199,6 @@ impl<B> Handshake<B> {
 }
 
 /// The body of a response as hyper sends it.
-#[expect(clippy::large_enum_variant, reason = "most answers are complete and need no allocation")]
 enum Sending<B> {
     /// The body is complete, or no worker produces it.
     Alone(AnswerBody<B>),
@@ -287,5 +286,32 @@ where
             Self::Alone(body) => body.size_hint(),
             Self::Watched(body) => body.lock().expect("no holder panics").size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::{HintSender, Pool};
+
+    use super::*;
+
+    fn size_of_answer<F, R>(_: F) -> usize
+    where
+        F: FnOnce(
+            &'static Shared<Pool>,
+            &'static Connection,
+            http::Request<RequestBody>,
+            Option<HintSender>,
+        ) -> R,
+    {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn a_request_is_small_because_its_connection_moves_it_and_keeps_room_for_it() {
+        let size = size_of_answer(|front, connection, request, hints| {
+            respond::<Pool>(front, connection, request, hints)
+        });
+        assert!(size <= 6 << 10, "{size} bytes");
     }
 }

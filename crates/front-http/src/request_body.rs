@@ -47,11 +47,11 @@ enum Source {
         unreleased: usize,
         length: Option<u64>,
     },
-    Http3(http3::Incoming),
+    Http3(Box<http3::Incoming>),
     /// The complete body in one piece.
     Whole(Bytes),
     /// The complete body in a queue, with the number of unread bytes.
-    Received(Spool, u64),
+    Received(Box<Spool>, u64),
 }
 
 /// The part of a body that has arrived at the first poll.
@@ -184,7 +184,7 @@ impl RequestBody {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        Self { unread: Some(unread.begin()), ..Self::new(Source::Http3(incoming)) }
+        Self { unread: Some(unread.begin()), ..Self::new(Source::Http3(Box::new(incoming))) }
     }
 
     fn new(source: Source) -> Self {
@@ -287,7 +287,7 @@ impl RequestBody {
         }
         let length = spool.appended();
         (self.timer, self.unread) = (None, None);
-        self.source = Source::Received(spool, length);
+        self.source = Source::Received(Box::new(spool), length);
         Ok(())
     }
 

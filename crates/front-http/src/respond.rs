@@ -89,119 +89,123 @@ impl<B> Answer<B> {
     }
 }
 
-/// Answers one request.
-pub(crate) async fn respond<A: Application>(
+/// Answers one request. A connection keeps room for this future, and moves it once for each request.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its parameters twice")]
+pub(crate) fn respond<A: Application>(
     front: &Shared<A>,
     connection: &Connection,
     request: Request<RequestBody>,
     hints: Option<HintSender>,
-) -> Response<AnswerBody<A::Body>> {
-    let started = Instant::now();
-    let (mut parts, body) = request.into_parts();
-    let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let mut stop = request_head::normalise(&mut parts, &front.limits).err();
+) -> impl Future<Output = Response<AnswerBody<A::Body>>> + Send {
+    async move {
+        let started = Instant::now();
+        let (mut parts, body) = request.into_parts();
+        let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
+        let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
-    let believed = front.trusted_headers;
-    let forwarded = if connection.trusted {
-        forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
-            let refused = error.refuse(connection.peer);
-            stop.get_or_insert(refused);
+        let believed = front.trusted_headers;
+        let forwarded = if connection.trusted {
+            forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
+                let refused = error.refuse(connection.peer);
+                stop.get_or_insert(refused);
+                ForwardedInfo::default()
+            })
+        } else {
             ForwardedInfo::default()
-        })
-    } else {
-        ForwardedInfo::default()
-    };
-    let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
-    let id = if names { request_id::given(&parts.headers) } else { None };
-    let id = id.unwrap_or_else(|| front.ids.next());
-    let remote = forwarded.client.unwrap_or(connection.peer);
-    let secure = forwarded.secure.unwrap_or(connection.tls);
+        };
+        let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
+        let id = if names { request_id::given(&parts.headers) } else { None };
+        let id = id.unwrap_or_else(|| front.ids.next());
+        let remote = forwarded.client.unwrap_or(connection.peer);
+        let secure = forwarded.secure.unwrap_or(connection.tls);
 
-    let trace = front.tracer.as_ref().map(|tracer| {
-        let about = trace::About { connection, remote, secure, id: &id };
-        trace::begin(tracer, &mut parts, &about)
-    });
-    let (context, carried) = match &trace {
-        Some(begun) => (Some(begun.context), Some(begun.carried())),
-        None => (None, None),
-    };
-    let mut account = Account {
-        started,
-        method: parts.method.clone(),
-        status: gone(),
-        metrics: Arc::clone(&front.metrics),
-        entry: front.log.as_ref().map(|log| {
-            let target = realtime::logged_target(front.realtime.as_deref(), &parts.uri);
-            log.entry(&parts, target, remote.ip(), id.clone(), context)
-        }),
-        phase: connection.phase.clone(),
-        sent: 0,
-        cut: false,
-        span: trace.and_then(|begun| begun.span),
-    };
-    let method = parts.method.clone();
-    let version = parts.version;
-    let span = tracing::debug_span!(
-        "request",
-        http.request.method = %method,
-        url.path = parts.uri.path(),
-        client.address = %remote.ip(),
-        request.id = &*id.0,
-    );
+        let trace = front.tracer.as_ref().map(|tracer| {
+            let about = trace::About { connection, remote, secure, id: &id };
+            trace::begin(tracer, &mut parts, &about)
+        });
+        let (context, carried) = match &trace {
+            Some(begun) => (Some(begun.context), Some(begun.carried())),
+            None => (None, None),
+        };
+        let mut account = Account {
+            started,
+            method: parts.method.clone(),
+            status: gone(),
+            metrics: Arc::clone(&front.metrics),
+            entry: front.log.as_ref().map(|log| {
+                let target = realtime::logged_target(front.realtime.as_deref(), &parts.uri);
+                log.entry(&parts, target, remote.ip(), id.clone(), context)
+            }),
+            phase: connection.phase.clone(),
+            sent: 0,
+            cut: false,
+            span: trace.and_then(|begun| begun.span),
+        };
+        let method = parts.method.clone();
+        let version = parts.version;
+        let span = tracing::debug_span!(
+            "request",
+            http.request.method = %method,
+            url.path = parts.uri.path(),
+            client.address = %remote.ip(),
+            request.id = &*id.0,
+        );
 
-    let mut fields = None;
-    let answer = match stop {
-        Some(Stop::AboutServer) => {
-            let mut response = Response::new(Bytes::new());
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            let allow = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-            response.headers_mut().insert(header::ALLOW, allow);
-            Answer::whole(response)
-        }
-        Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
-        None => {
-            let current = front.switch.current();
-            let chosen = front.choose(&current, &forwarded, &parts);
-            if let Ok(number) = chosen {
-                account.of(current.release.part(number).name.as_ref());
+        let mut fields = None;
+        let answer = match stop {
+            Some(Stop::AboutServer) => {
+                let mut response = Response::new(Bytes::new());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                let allow =
+                    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+                response.headers_mut().insert(header::ALLOW, allow);
+                Answer::whole(response)
             }
-            let exchange = Exchange {
-                front,
-                current,
-                chosen,
-                connection,
-                forwarded,
-                remote,
-                id: &id,
-                trace: carried,
-                user: None,
-                observer: None,
-            };
-            let early = exchange
-                .for_authorities(&parts)
-                .or_else(|| exchange.redirect_to_https(&parts))
-                .or_else(|| exchange.redirect(&parts));
-            if let Some(rules) = &exchange.current.release.rules {
-                fields = exchange.fields(rules, &parts);
+            Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
+            None => {
+                let current = front.switch.current();
+                let chosen = front.choose(&current, &forwarded, &parts);
+                if let Ok(number) = chosen {
+                    account.of(current.release.part(number).name.as_ref());
+                }
+                let exchange = Exchange {
+                    front,
+                    current,
+                    chosen,
+                    connection,
+                    forwarded,
+                    remote,
+                    id: &id,
+                    trace: carried,
+                    user: None,
+                    observer: None,
+                };
+                let early = exchange
+                    .for_authorities(&parts)
+                    .or_else(|| exchange.redirect_to_https(&parts))
+                    .or_else(|| exchange.redirect(&parts));
+                if let Some(rules) = &exchange.current.release.rules {
+                    fields = exchange.fields(rules, &parts);
+                }
+                match early {
+                    Some(answer) => answer,
+                    // Without a span the future is not moved into another one.
+                    None if span.is_none() => exchange.route(parts, body, hints).await,
+                    None => Box::pin(exchange.route(parts, body, hints)).instrument(span).await,
+                }
             }
-            match early {
-                Some(answer) => answer,
-                // Without a span the future is not moved into another one.
-                None if span.is_none() => exchange.route(parts, body, hints).await,
-                None => Box::pin(exchange.route(parts, body, hints)).instrument(span).await,
-            }
-        }
-    };
-    let about = About {
-        method: &method,
-        version,
-        chunked,
-        secure,
-        id: &id,
-        alternative: front.alternative(connection, version),
-        fields,
-    };
-    finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
+        };
+        let about = About {
+            method: &method,
+            version,
+            chunked,
+            secure,
+            id: &id,
+            alternative: front.alternative(connection, version),
+            fields,
+        };
+        finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
+    }
 }
 
 /// Returns the status that is counted for a request whose client disconnected before the response: nginx's 499.
@@ -241,88 +245,95 @@ impl<A: Application> Exchange<'_, A> {
         Some(Answer::whole(response))
     }
 
-    async fn route(
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its parameters twice")]
+    fn route(
         mut self,
         parts: Parts,
         mut body: RequestBody,
         hints: Option<HintSender>,
-    ) -> Answer<A::Body> {
-        let path = parts.uri.path();
-        let mut counted = false;
-        if let Some(rules) = &self.current.release.rules {
-            match Box::pin(self.admit(rules, &parts)).await {
-                Ok(Some(user)) => (self.user, counted) = (Some(user), true),
-                Ok(None) => {}
-                Err(page) => return self.page(page, &parts.headers),
+    ) -> impl Future<Output = Answer<A::Body>> + Send {
+        async move {
+            let path = parts.uri.path();
+            let mut counted = false;
+            if let Some(rules) = &self.current.release.rules {
+                match Box::pin(self.admit(rules, &parts)).await {
+                    Ok(Some(user)) => (self.user, counted) = (Some(user), true),
+                    Ok(None) => {}
+                    Err(page) => return self.page(page, &parts.headers),
+                }
             }
-        }
-        if let Some(realtime) = &self.front.realtime {
-            let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
-            match realtime::upgrade(realtime, &parts, secure) {
-                Some(Ok((response, granted))) => {
-                    *self.connection.grant.lock().expect("no holder panics") =
-                        Some(Grant::Channels(granted));
-                    return Answer::whole(response);
-                }
-                Some(Err(page)) => return self.page(page, &parts.headers),
-                None if realtime.takes(path) => {
-                    return self.call(realtime.as_ref(), &parts, body).await;
-                }
-                None if realtime.streams(path) && parts.method == Method::GET => {
-                    return self.events(realtime.as_ref(), &parts, secure).await;
-                }
-                None => {}
-            }
-        }
-        let Ok(clean) = route::clean(path) else {
-            let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
-            return self.page(page, &parts.headers);
-        };
-        let number = match self.chosen {
-            Ok(number) => number,
-            Err(Unclaimed::Host) => return self.page(Page::misdirected(), &parts.headers),
-            Err(Unclaimed::Path) => return self.page(Page::not_found(), &parts.headers),
-        };
-        let part = self.current.release.part(number);
-        if parts.headers.contains_key(header::UPGRADE)
-            && !part.websockets.routes.is_empty()
-            && let Some(answer) = Box::pin(self.socket(part, &parts, &clean)).await
-        {
-            return answer;
-        }
-        match part.router.decide(&clean, &Disk) {
-            Decision::Script(script) => {
-                if let Some(rules) = &self.current.release.rules
-                    && !counted
-                    && let Err(page) = self.within_rate(rules, &parts, clean.as_bytes())
-                {
-                    return self.page(page, &parts.headers);
-                }
-                drop(clean);
-                let limits = &self.front.limits;
-                let body = match body.limit(limits.max_body, limits.pace) {
-                    Ok(verdict) => (body, verdict),
-                    Err(error) => {
-                        return self.page(Page::body_failed(error.status()), &parts.headers);
+            if let Some(realtime) = &self.front.realtime {
+                let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
+                match realtime::upgrade(realtime, &parts, secure) {
+                    Some(Ok((response, granted))) => {
+                        *self.connection.grant.lock().expect("no holder panics") =
+                            Some(Grant::Channels(granted));
+                        return Answer::whole(response);
                     }
-                };
-                if let Some(cache) = &self.front.cache {
-                    return Box::pin(self.cached(cache, number, script, parts, body, hints)).await;
-                }
-                self.pass_on(number, script, parts, body, hints).await
-            }
-            Decision::File(_) if !is_read(&parts.method) => {
-                self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
-            }
-            Decision::File(file) => {
-                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
-                match outcome.and_then(|response| self.spared(response)) {
-                    Ok(response) => Answer::file(response),
-                    Err(refused) => self.refused(refused, &parts.headers),
+                    Some(Err(page)) => return self.page(page, &parts.headers),
+                    None if realtime.takes(path) => {
+                        return Box::pin(self.call(realtime.as_ref(), &parts, body)).await;
+                    }
+                    None if realtime.streams(path) && parts.method == Method::GET => {
+                        return Box::pin(self.events(realtime.as_ref(), &parts, secure)).await;
+                    }
+                    None => {}
                 }
             }
-            Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
-            Decision::Nothing => self.page(Page::not_found(), &parts.headers),
+            let Ok(clean) = route::clean(path) else {
+                let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
+                return self.page(page, &parts.headers);
+            };
+            let number = match self.chosen {
+                Ok(number) => number,
+                Err(Unclaimed::Host) => return self.page(Page::misdirected(), &parts.headers),
+                Err(Unclaimed::Path) => return self.page(Page::not_found(), &parts.headers),
+            };
+            let part = self.current.release.part(number);
+            if parts.headers.contains_key(header::UPGRADE)
+                && !part.websockets.routes.is_empty()
+                && let Some(answer) = Box::pin(self.socket(part, &parts, &clean)).await
+            {
+                return answer;
+            }
+            match part.router.decide(&clean, &Disk) {
+                Decision::Script(script) => {
+                    if let Some(rules) = &self.current.release.rules
+                        && !counted
+                        && let Err(page) = self.within_rate(rules, &parts, clean.as_bytes())
+                    {
+                        return self.page(page, &parts.headers);
+                    }
+                    drop(clean);
+                    let limits = &self.front.limits;
+                    let body = match body.limit(limits.max_body, limits.pace) {
+                        Ok(verdict) => (body, verdict),
+                        Err(error) => {
+                            return self.page(Page::body_failed(error.status()), &parts.headers);
+                        }
+                    };
+                    if let Some(cache) = &self.front.cache {
+                        return Box::pin(self.cached(cache, number, script, parts, body, hints))
+                            .await;
+                    }
+                    if self.receives(&parts, &body) {
+                        return Box::pin(self.receive(number, script, parts, body, hints)).await;
+                    }
+                    self.dispatch(number, script, parts, body, hints).await
+                }
+                Decision::File(_) if !is_read(&parts.method) => {
+                    self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
+                }
+                Decision::File(file) => {
+                    let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                    match outcome.and_then(|response| self.spared(response)) {
+                        Ok(response) => Answer::file(response),
+                        Err(refused) => self.refused(refused, &parts.headers),
+                    }
+                }
+                Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
+                Decision::Nothing => self.page(Page::not_found(), &parts.headers),
+            }
         }
     }
 
@@ -335,10 +346,15 @@ impl<A: Application> Exchange<'_, A> {
         body: Limited,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
-        if !body.0.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
-            return self.receive(number, script, parts, body, hints).await;
+        if self.receives(&parts, &body) {
+            return Box::pin(self.receive(number, script, parts, body, hints)).await;
         }
         self.dispatch(number, script, parts, body, hints).await
+    }
+
+    /// Returns whether the body is received before the application is asked.
+    fn receives(&self, parts: &Parts, (body, _): &Limited) -> bool {
+        !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers)
     }
 
     /// Answers an event stream of channels.
@@ -387,39 +403,42 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    async fn dispatch(
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its parameters twice")]
+    fn dispatch(
         mut self,
         number: usize,
         script: Script,
         parts: Parts,
         (body, verdict): Limited,
         hints: Option<HintSender>,
-    ) -> Answer<A::Body> {
-        let trace = self.trace.take();
-        let traced = trace.is_some();
-        // Values needed after the request has moved to the application; they are cheap to keep, because they share
-        // their bytes.
-        let part = self.current.release.part(number);
-        let kept = Kept::of(&parts, !part.sendfile.is_empty());
-        let context = self.context(script, &parts.headers, hints, trace);
-        let request = with_context(parts, body, context);
-        let outcome = self.current.applications[number].call(request).await;
-        if !is_read(&kept.method) {
-            part.router.files_may_have_changed();
-        }
-        match outcome {
-            Ok(response) => {
-                // An application that could not read the whole body may have responded anyway. Its response is used,
-                // unless the body exceeded the size limit: the client must then get 413.
-                if let Some(StatusCode::PAYLOAD_TOO_LARGE) =
-                    verdict.as_ref().and_then(Verdict::failure)
-                {
-                    let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.accept_fields());
-                }
-                self.answered(response, part, &kept, None).await
+    ) -> impl Future<Output = Answer<A::Body>> + Send {
+        async move {
+            let trace = self.trace.take();
+            let traced = trace.is_some();
+            // Values needed after the request has moved to the application; they are cheap to keep, because they share
+            // their bytes.
+            let part = self.current.release.part(number);
+            let kept = Kept::of(&parts, !part.sendfile.is_empty());
+            let context = self.context(script, &parts.headers, hints, trace);
+            let request = with_context(parts, body, context);
+            let outcome = self.current.applications[number].call(request).await;
+            if !is_read(&kept.method) {
+                part.router.files_may_have_changed();
             }
-            Err(error) => self.not_answered(&error, verdict, &kept, traced),
+            match outcome {
+                Ok(response) => {
+                    // An application that could not read the whole body may have responded anyway. Its response is used,
+                    // unless the body exceeded the size limit: the client must then get 413.
+                    if let Some(StatusCode::PAYLOAD_TOO_LARGE) =
+                        verdict.as_ref().and_then(Verdict::failure)
+                    {
+                        let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
+                        return self.page(page, &kept.accept_fields());
+                    }
+                    self.answered(response, part, &kept, None).await
+                }
+                Err(error) => self.not_answered(&error, verdict, &kept, traced),
+            }
         }
     }
 

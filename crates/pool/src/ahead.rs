@@ -30,7 +30,7 @@ use crate::lease::Grant;
 use crate::worker::{Port, Worker};
 
 /// Maximum number of requests with a worker.
-const DEEPEST: usize = 8;
+const DEEPEST: usize = 16;
 /// Maximum work in a worker's socket.
 const LONGEST_LINE: Duration = Duration::from_millis(10);
 /// A running request blocks its worker's line if it has taken longer than this, and than [`UNUSUAL`] average ones.
@@ -236,9 +236,24 @@ impl Lines {
 
     /// Orders the write of a worker's bytes at the end of the turn, or writes them now.
     fn wake(&mut self, slot: u32) {
-        let written = self.at_once && self.of.get_mut(&slot).is_none_or(Line::flush);
-        if !written && !std::mem::replace(&mut self.woken, true) {
+        if !self.at_once || !self.of.get_mut(&slot).is_none_or(Line::flush) {
+            self.wake_turn();
+        }
+    }
+
+    fn wake_turn(&mut self) {
+        if !std::mem::replace(&mut self.woken, true) {
             self.turn.notify_one();
+        }
+    }
+
+    /// Has waiting requests written ahead at the end of the turn, when it is known which workers are idle by then, or
+    /// now.
+    pub(crate) fn arrange(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
+        if self.at_once {
+            self.write_ahead(waiting, now);
+        } else if !waiting.is_empty() && (self.service.depth() > 1 || self.ahead > 0) {
+            self.wake_turn();
         }
     }
 
@@ -247,8 +262,11 @@ impl Lines {
         self.turn.notify_one();
     }
 
-    /// Writes what is to be written. Returns `false` if a socket is full.
-    pub(crate) fn flush(&mut self) -> bool {
+    /// Writes waiting requests ahead and what else is to be written. Returns `false` if a socket is full.
+    pub(crate) fn flush(&mut self, waiting: &mut Backlog<Waiter>) -> bool {
+        if !self.at_once {
+            self.write_ahead(waiting, Instant::now);
+        }
         self.woken = false;
         let mut done = true;
         for line in self.of.values_mut().filter(|line| !line.unsent.is_empty()) {
@@ -276,7 +294,7 @@ impl Lines {
     }
 
     /// Writes waiting requests ahead, the oldest first, each to the worker with the fewest.
-    pub(crate) fn write_ahead(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
+    fn write_ahead(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
         let depth = self.service.depth();
         if waiting.is_empty() || (depth == 1 && self.ahead == 0) {
             return;
@@ -446,7 +464,7 @@ mod tests {
         const MILLISECOND: Duration = Duration::from_millis(1);
         assert_eq!(after(SAMPLES - 1, MILLISECOND).depth(), 1, "too few are known");
         assert_eq!(after(SAMPLES, MILLISECOND / 100).depth(), DEEPEST);
-        assert_eq!(after(SAMPLES, MILLISECOND).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND).depth(), 10);
         assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
         assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
         assert!(after(SAMPLES, MILLISECOND * 6).is_long());
@@ -456,7 +474,7 @@ mod tests {
         service.add(Duration::from_secs(5));
         assert_eq!(service.depth(), 1, "a slow one among fast ones");
         let mut fast = 0;
-        while service.depth() < DEEPEST {
+        while service.depth() < 8 {
             service.add(MILLISECOND);
             fast += 1;
         }

@@ -15,19 +15,18 @@ pub struct ResponseBody {
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would cost each streamed response an allocation"
-)]
 enum Kind {
     /// The whole body; `None` once it was taken.
     Whole(Option<Bytes>),
-    Streaming {
-        /// Pieces that arrived with the head, in order; the exchange returns the rest.
-        early: [Option<Result<Bytes, Failure>>; 2],
-        exchange: Exchange,
-    },
-    Foreign(crate::foreign::Body),
+    Streaming(Box<Streaming>),
+    Foreign(Box<crate::foreign::Body>),
+}
+
+#[derive(Debug)]
+struct Streaming {
+    /// Pieces that arrived with the head, in order; the exchange returns the rest.
+    early: [Option<Result<Bytes, Failure>>; 2],
+    exchange: Exchange,
 }
 
 /// The error of an aborted response: its worker died, or the time limit passed, after the head was sent. The front
@@ -47,11 +46,11 @@ impl ResponseBody {
         early: [Option<Result<Bytes, Failure>>; 2],
         exchange: Exchange,
     ) -> Self {
-        Self { kind: Kind::Streaming { early, exchange } }
+        Self { kind: Kind::Streaming(Box::new(Streaming { early, exchange })) }
     }
 
     pub(crate) fn foreign(body: crate::foreign::Body) -> Self {
-        Self { kind: Kind::Foreign(body) }
+        Self { kind: Kind::Foreign(Box::new(body)) }
     }
 }
 
@@ -66,8 +65,8 @@ impl Body for ResponseBody {
         let next = match &mut self.kind {
             Kind::Whole(whole) => Poll::Ready(whole.take().map(Ok)),
             Kind::Foreign(body) => body.poll_next(cx),
-            Kind::Streaming { early, exchange } => {
-                let [first, second] = early;
+            Kind::Streaming(streaming) => {
+                let Streaming { early: [first, second], exchange } = &mut **streaming;
                 match first.take().or_else(|| second.take()) {
                     Some(early) => Poll::Ready(Some(early)),
                     None => exchange.poll_body(cx),
@@ -86,7 +85,7 @@ impl Body for ResponseBody {
             Kind::Whole(whole) => {
                 SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Streaming { .. } | Kind::Foreign(_) => SizeHint::default(),
+            Kind::Streaming(_) | Kind::Foreign(_) => SizeHint::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 /// Layout defined in `native/sapi/request/shared_counters.h`: offset of the connections, their number, size of each.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 160;
 const COUNT: usize = 16;
 const EACH: usize = 608;
 /// Histogram of reset times: four buckets for each power of two of microseconds.

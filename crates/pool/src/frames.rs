@@ -226,7 +226,7 @@ pub(crate) async fn dispatch(
                 }
             }
             Err(Failure::Died { pid, how }) if how.is_empty() => {
-                let how = how_it_ended(&info, &shared.clock).await;
+                let how = Box::pin(how_it_ended(&info, &shared.clock)).await;
                 return Err(DispatchError::WorkerDied { pid, how });
             }
             Err(failure) => return Err(shared.explain(failure, allowed)),
@@ -307,7 +307,7 @@ async fn wait(
             Ok((lease, Some(number)))
         }
         Grant::Lost(info) => {
-            let how = how_it_ended(&info, &shared.clock).await;
+            let how = Box::pin(how_it_ended(&info, &shared.clock)).await;
             Err(DispatchError::WorkerDied { pid: info.pid(), how })
         }
     }

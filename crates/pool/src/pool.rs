@@ -109,10 +109,13 @@ impl Pool {
     ///
     /// The request is retried with another worker only if no worker can have read it and at most 64 KiB of its body
     /// were consumed. Retries end when the backlog time-out is over, because possibly no worker can accept it.
-    pub async fn dispatch<B>(
+    ///
+    /// # Panics
+    /// The request has no context.
+    pub fn dispatch<B>(
         &self,
         request: Request<B>,
-    ) -> Result<Response<ResponseBody>, DispatchError>
+    ) -> impl Future<Output = Result<Response<ResponseBody>, DispatchError>> + Send
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -129,17 +132,18 @@ impl Pool {
         };
         let body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
         let script = &context.script.filename;
-        if let Some(shared) = self.groups.as_ref().and_then(|groups| groups.runner(script)) {
-            return frames::dispatch(&shared, &parts, &context, body, length).await;
-        }
-        match &self.kind {
-            Kind::Frames(owner) => {
-                frames::dispatch(&owner.shared, &parts, &context, body, length).await
-            }
-            Kind::Foreign(foreign) => {
-                let length = length.filter(|length| *length != wire::NO_LENGTH);
-                foreign.dispatch(parts, context, body, length).await
-            }
+        let group = self.groups.as_ref().and_then(|groups| groups.runner(script));
+        // A block keeps each of these once, an `async fn` its parameters beside them.
+        async move {
+            let shared = match (&group, &self.kind) {
+                (Some(shared), _) => shared,
+                (None, Kind::Frames(owner)) => &owner.shared,
+                (None, Kind::Foreign(foreign)) => {
+                    let length = length.filter(|length| *length != wire::NO_LENGTH);
+                    return Box::pin(foreign.dispatch(parts, context, body, length)).await;
+                }
+            };
+            frames::dispatch(shared, &parts, &context, body, length).await
         }
     }
 

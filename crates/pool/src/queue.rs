@@ -166,7 +166,7 @@ impl Shared {
             let now = self.clock.read();
             let since = self.clock.instant_of(&now);
             let place = waiting.push(since, client, Waiter::new(give, request));
-            lines.write_ahead(waiting, || now.real);
+            lines.arrange(waiting, || now.real);
             (taken, since, InLine::new(self, place))
         };
         let taken = taken.await;
@@ -222,9 +222,12 @@ impl Shared {
         const FULL: Duration = Duration::from_millis(1);
         loop {
             turn.notified().await;
+            // Polled again when all tasks that are ready have been.
+            tokio::task::yield_now().await;
             let (done, ends) = {
                 let mut queue = self.queue.lock().expect("no holder panics");
-                (queue.lines.flush(), queue.closed && queue.leased == 0)
+                let Queue { waiting, lines, .. } = &mut *queue;
+                (lines.flush(waiting), queue.closed && queue.leased == 0)
             };
             if ends {
                 return;
@@ -425,7 +428,7 @@ impl Shared {
             }
         }
         let Queue { waiting, lines, .. } = &mut *queue;
-        lines.write_ahead(waiting, now_is);
+        lines.arrange(waiting, now_is);
         self.look_for_quiet(&mut queue);
     }
 

@@ -125,7 +125,7 @@ impl SharedCounters {
     }
 
     /// Number of requests whose state is kept: the place of a request is used again after this many others.
-    const REQUESTS: u64 = 8;
+    const REQUESTS: u64 = 32;
 
     /// Marks that a request is written ahead. Returns `false` if that is not possible: the worker must first read
     /// others.
@@ -198,7 +198,7 @@ impl SharedCounters {
 /// Returns the number of the word that has the state of a request: they begin at byte 32.
 fn word_of(number: u64) -> usize {
     const FIRST: usize = 8;
-    FIRST + usize::try_from(number % SharedCounters::REQUESTS).expect("less than eight")
+    FIRST + usize::try_from(number % SharedCounters::REQUESTS).expect("less than 32")
 }
 
 #[cfg(test)]
@@ -213,17 +213,17 @@ mod tests {
         assert!(counters.offer(1) && !counters.has_begun(1));
         assert!(counters.withdraw(1) && !counters.withdraw(1));
         assert!(
-            !counters.offer(9),
+            !counters.offer(33),
             "the worker may still look for the state of 1, in the same place"
         );
         take(1);
-        assert!(!counters.offer(9), "it has begun that, and looks whether its client is gone");
+        assert!(!counters.offer(33), "it has begun that, and looks whether its client is gone");
         take(2);
-        assert!(counters.offer(9) && !counters.has_begun(9));
-        let word = counters.request(9).unwrap();
-        word.store(RequestState::Begun.of(9), Ordering::SeqCst);
-        assert!(!counters.withdraw(9) && counters.has_begun(9));
-        assert!(counters.abort(9) && counters.has_begun(9));
-        assert!(!counters.has_begun((1 << 32) + 10));
+        assert!(counters.offer(33) && !counters.has_begun(33));
+        let word = counters.request(33).unwrap();
+        word.store(RequestState::Begun.of(33), Ordering::SeqCst);
+        assert!(!counters.withdraw(33) && counters.has_begun(33));
+        assert!(counters.abort(33) && counters.has_begun(33));
+        assert!(!counters.has_begun((1 << 32) + 34));
     }
 }

@@ -191,7 +191,7 @@ unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
     /// Number of words. They are in the file's first page.
-    pub(crate) const NUMBER: usize = 16;
+    pub(crate) const NUMBER: usize = 40;
     const BYTES: usize = Self::NUMBER * size_of::<AtomicU32>();
 
     /// Maps the first words of `file`, which has at least that many and never becomes shorter.

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { REQUESTS = 8 };
+enum { REQUESTS = 32 };
 enum request_state { ABORTED, OFFERED, BEGUN, WITHDRAWN };
 
 /* docs/internals/frames.md, "The shared counters". */
@@ -24,7 +24,7 @@ struct shared_counters {
 };
 _Static_assert(sizeof(struct snapshot_verified) == 24, "the server knows this layout");
 _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this layout");
-_Static_assert(offsetof(struct shared_counters, connections) == 64, "the server knows this layout");
+_Static_assert(offsetof(struct shared_counters, connections) == 160, "the server knows this layout");
 
 static struct shared_counters *counters;
 /* A driver that needs only the count has created a smaller file: do not map beyond its end. */

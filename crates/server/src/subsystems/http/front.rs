@@ -4,11 +4,12 @@
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
@@ -16,6 +17,8 @@ use front_http::{
     CacheOptions, Certificates, Connections, DiskOptions, Front, Given, Hosted, Listen, Options,
     Release, RequestBody, Routing, Switch, WebSockets,
 };
+use futures_util::TryFutureExt as _;
+use futures_util::future::Either;
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pool::{Cut, DispatchError, Pool, ResponseBody};
@@ -217,21 +220,25 @@ impl Php {
 impl Application for Php {
     type Body = AnswerBody;
 
-    async fn call(
+    fn call(
         &self,
         request: Request<RequestBody>,
-    ) -> Result<Response<AnswerBody>, DispatchError> {
+    ) -> impl Future<Output = Result<Response<AnswerBody>, DispatchError>> + Send {
         let script = self.dev.as_ref().and_then(|dev| dev.script_for(&request));
         if let Some(page) = self.dev.as_ref().and_then(|dev| dev.failure_page()) {
-            return Ok(with_script(page.map(|page| AnswerBody::of_server(Some(page))), script));
+            let page = page.map(|page| AnswerBody::of_server(Some(page)));
+            return Either::Left(ready(Ok(with_script(page, script))));
         }
         if let Some(pool) = &self.pool {
-            return Ok(with_script(pool.dispatch(request).await?.map(AnswerBody::of_php), script));
+            let answered = |response: Response<ResponseBody>| {
+                with_script(response.map(AnswerBody::of_php), script)
+            };
+            return Either::Right(pool.dispatch(request).map_ok(answered));
         }
         // Only files are served here; PHP source is not one of them.
         let mut response = Response::new(AnswerBody::of_server(None));
         *response.status_mut() = StatusCode::NOT_FOUND;
-        Ok(response)
+        Either::Left(ready(Ok(response)))
     }
 }
 
@@ -271,7 +278,7 @@ impl Body for AnswerBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         if let Some(body) = &mut self.php {
-            let frame = ready!(Pin::new(body).poll_frame(context));
+            let frame = task::ready!(Pin::new(body).poll_frame(context));
             if frame.is_some() {
                 return Poll::Ready(frame);
             }

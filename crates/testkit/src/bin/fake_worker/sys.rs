@@ -22,13 +22,16 @@ pub(crate) fn cut(socket: &UnixStream) {
     }
 }
 
-/// Maps the first sixteen words of the shared counters, until the process ends.
-pub(crate) fn shared_words(counters: &File) -> &'static [AtomicU32; 16] {
+/// Number of words before the records of database connections.
+pub(crate) const WORDS: usize = 40;
+
+/// Maps the first words of the shared counters, until the process ends.
+pub(crate) fn shared_words(counters: &File) -> &'static [AtomicU32; WORDS] {
     // SAFETY: the kernel chooses a free address; no other code uses the mapping.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            size_of::<[AtomicU32; 16]>(),
+            size_of::<[AtomicU32; WORDS]>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
             counters.as_raw_fd(),

@@ -145,7 +145,7 @@ struct Worker<'a> {
     socket: &'a UnixStream,
     files: Files,
     /// The first words of the shared counters.
-    words: &'static [AtomicU32; 16],
+    words: &'static [AtomicU32; crate::sys::WORDS],
     manner: &'a Manner,
     /// The flag of an END after which the next request is read at once.
     ready: u8,
@@ -241,7 +241,7 @@ impl Worker<'_> {
     /// Returns the index of the word with the state of the last request, and the word's value for a state.
     fn state(&self) -> (&'static AtomicU32, impl Fn(u32) -> u32 + use<>) {
         let number = u32::try_from(self.taken).expect("few requests");
-        (&self.words[8 + number as usize % 8], move |state| number << 2 | state)
+        (&self.words[8 + number as usize % 32], move |state| number << 2 | state)
     }
 
     /// Begins the request that was read last; false if the server has withdrawn it.
