@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::replay::Replay;
@@ -95,6 +96,28 @@ pub(super) async fn connect<
     if !tls {
         return choose(front, stream, peeked, ends, false, open, drain).await;
     }
+    let stream = Box::pin(handshake(front, stream, peeked, &drain)).await?;
+    let session = stream.get_ref().1;
+    ends.client = front.tls.as_ref()?.client(session.peer_certificates());
+    // Boxed, so that a connection without TLS has no room for it.
+    match session.alpn_protocol() {
+        Some(b"h2") => {
+            Box::pin(speak_http2(front, stream, Bytes::new(), ends, true, open, drain)).await;
+            None
+        }
+        // The handshake itself was the challenge's answer.
+        Some(tls::ACME) => None,
+        _ => Box::pin(speak_http1(front, stream, Bytes::new(), ends, true, open, drain)).await,
+    }
+}
+
+/// Performs the TLS handshake. Returns `None` if the client took too long, sent plain HTTP or failed.
+async fn handshake<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Shared<A>,
+    mut stream: S,
+    mut peeked: BytesMut,
+    drain: &CancellationToken,
+) -> Option<TlsStream<Replay<S>>> {
     let certificates = front.tls.as_ref()?;
     // A client that sends plain HTTP to a TLS port gets an explanation.
     let greeting = async {
@@ -121,7 +144,7 @@ pub(super) async fn connect<
         };
         if matches!(tokio::time::timeout(front.handshake_timeout, refusal).await, Ok(Ok(()))) {
             // Most of the request is unread.
-            Box::pin(discard_input(&mut stream, &drain)).await;
+            Box::pin(discard_input(&mut stream, drain)).await;
         } else {
             tracing::debug!("client of a TLS port did not take the refusal");
         }
@@ -139,19 +162,7 @@ pub(super) async fn connect<
         () = drain.cancelled() => return None,
     };
     match accepted {
-        Ok(Ok(stream)) => {
-            let session = stream.get_ref().1;
-            ends.client = certificates.client(session.peer_certificates());
-            match session.alpn_protocol() {
-                Some(b"h2") => {
-                    speak_http2(front, stream, Bytes::new(), ends, true, open, drain).await;
-                    None
-                }
-                // The handshake itself was the challenge's answer.
-                Some(tls::ACME) => None,
-                _ => speak_http1(front, stream, Bytes::new(), ends, true, open, drain).await,
-            }
-        }
+        Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!(error = %error, "TLS handshake failed");
             None
@@ -191,7 +202,9 @@ pub(super) async fn choose<
         () = drain.cancelled() => return None,
     };
     match outcome {
-        Ok(Ok(true)) => speak_http2(front, stream, peeked.freeze(), ends, tls, open, drain).await,
+        Ok(Ok(true)) => {
+            Box::pin(speak_http2(front, stream, peeked.freeze(), ends, tls, open, drain)).await;
+        }
         Ok(Ok(false)) if peeked.is_empty() => {}
         Ok(Ok(false)) => {
             return speak_http1(front, stream, peeked.freeze(), ends, tls, open, drain).await;
