@@ -231,9 +231,11 @@ impl<A: Application> Front<A> {
             if listen.tls && options.tls.is_none() {
                 return Err(BindError::NoCertificate { address: listen.address.to_string() });
             }
-            let bound = Listener::bind(listen, &mut given).await.map_err(|cause| {
-                BindError::Listen { address: listen.address.to_string(), cause }
-            })?;
+            let refused = |cause| BindError::Listen { address: listen.address.to_string(), cause };
+            if let Some(address) = options.any_port_of_http3(listen) {
+                Given::add_free_pair(&mut given, address).map_err(refused)?;
+            }
+            let bound = Listener::bind(listen, &mut given).await.map_err(refused)?;
             listeners.extend(bound);
         }
         let first = listeners.iter().find_map(Listener::https_port);

@@ -1,6 +1,7 @@
 //! All settings of the front, as types. `server::config` fills them; no other module has defaults.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -319,5 +320,12 @@ impl Options {
             access_log: None,
             patience: Duration::from_secs(30),
         }
+    }
+
+    /// Returns the address of a listener of HTTP/3 whose port the system chooses.
+    pub(crate) fn any_port_of_http3(&self, listen: &Listen) -> Option<SocketAddr> {
+        let Address::Tcp(address) = &listen.address else { return None };
+        let any = address.parse().ok().filter(|address: &SocketAddr| address.port() == 0);
+        any.filter(|_| self.http3 && listen.tls)
     }
 }

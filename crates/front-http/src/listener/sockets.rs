@@ -81,6 +81,35 @@ impl Given {
         Ok(Self::Quic(GivenQuic { socket, relay: None }))
     }
 
+    /// Adds sockets for TCP and UDP on one port, which the system chooses and which is free for both, unless a socket for
+    /// TCP is given.
+    pub(crate) fn add_free_pair(given: &mut Vec<Self>, address: SocketAddr) -> io::Result<()> {
+        const ATTEMPTS: usize = 32;
+        if given.iter().any(|given| given.is_tcp_at(address)) {
+            return Ok(());
+        }
+        for attempt in 1.. {
+            let tcp = bind_tcp(address)?;
+            match Self::bind_quic(tcp.local_addr()?) {
+                Ok(udp) => {
+                    given.extend([Self::Tcp(tcp), udp]);
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < ATTEMPTS => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether it is a TCP socket of this address. Port 0 matches any port.
+    fn is_tcp_at(&self, wanted: SocketAddr) -> bool {
+        let Self::Tcp(listener) = self else { return false };
+        listener.local_addr().is_ok_and(|address| {
+            address.ip() == wanted.ip() && (wanted.port() == 0 || address.port() == wanted.port())
+        })
+    }
+
     /// Returns the listening address; `None` for a unix socket without a file, and for UDP.
     pub fn address(&self) -> io::Result<Option<Address>> {
         Ok(match self {
@@ -95,14 +124,7 @@ impl Given {
 
     /// Removes the socket with this address from the given ones. Port 0 matches any port.
     pub(super) fn take(given: &mut Vec<Self>, wanted: SocketAddr) -> Option<std::net::TcpListener> {
-        let is_wanted = |given: &mut Self| match given {
-            Self::Tcp(listener) => listener.local_addr().is_ok_and(|address| {
-                address.ip() == wanted.ip()
-                    && (wanted.port() == 0 || address.port() == wanted.port())
-            }),
-            Self::Unix { .. } | Self::Quic(_) => false,
-        };
-        match given.extract_if(.., is_wanted).next() {
+        match given.extract_if(.., |given| given.is_tcp_at(wanted)).next() {
             Some(Self::Tcp(listener)) => Some(listener),
             _ => None,
         }
