@@ -283,8 +283,9 @@ fn a_function_that_cannot_be_loaded_is_an_init_error() {
     );
     let mut lambda =
         Lambda::start(site.path(), &["--handler", "function"], &[("_HANDLER", "handler.php")]);
-    assert_eq!(lambda.process.wait(LIMIT).code(), Some(1));
-    assert!(lambda.process.log().lines().iter().any(|line| line.contains("no configuration")));
+    let (status, log) = lambda.process.finish(LIMIT);
+    assert_eq!(status.code(), Some(1));
+    assert!(log.contains("no configuration"), "{log}");
 
     let (_site, lambda) = function(
         "<?php throw new LogicException('no configuration');\nreturn fn () => 1;",

@@ -42,8 +42,8 @@ fn a_rule_that_protects_keeps_a_function_from_starting() {
         let message = posted.json()["errorMessage"].as_str().unwrap().to_owned();
         assert!(message.contains(setting), "{message}");
         let mut process = lambda.process;
-        assert_eq!(process.wait(LIMIT).code(), Some(2));
-        let log = process.log().text();
+        let (status, log) = process.finish(LIMIT);
+        assert_eq!(status.code(), Some(2));
         assert!(variables.iter().all(|(variable, _)| log.contains(variable)), "{log}");
 
         let check =

@@ -230,7 +230,7 @@ fn a_process_that_ignores_the_signal_is_killed_with_what_it_started() {
     );
     let (mut hearth, pids) = serve_deaf(&site);
     hearth.process.signal(Signal::TERM);
-    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    assert_eq!(hearth.process.finish(LIMIT).0.code(), Some(0));
     assert_gone(&pids);
     let lines = hearth.log().lines();
     let killed = lines_with(&lines, "is killed");
