@@ -16,7 +16,8 @@
 
 declare -a stage_names=() stage_costs=() stage_needs=() stage_commands=() table=() failures=()
 declare -A state=() began=() index_of_pid=()
-capacity=$((4 * $(nproc)))
+# Two that compute, on two cores, and two that wait beside them.
+capacity=$((5 * $(nproc)))
 busy=0
 
 stage() {
