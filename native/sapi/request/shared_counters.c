@@ -24,7 +24,8 @@ struct shared_counters {
 };
 _Static_assert(sizeof(struct snapshot_verified) == 24, "the server knows this layout");
 _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this layout");
-_Static_assert(offsetof(struct shared_counters, connections) == 160, "the server knows this layout");
+_Static_assert(
+    offsetof(struct shared_counters, connections) == 160, "the server knows this layout");
 
 static struct shared_counters *counters;
 /* A driver that needs only the count has created a smaller file: do not map beyond its end. */
