@@ -359,6 +359,8 @@ uint32_t maps_read(
 void maps_put_back(void);
 /* Takes droppable regions out of the list and marks fixed ones, by VmFlags. Returns false when /proc/self/smaps cannot be read. */
 bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
+/* The first mapping of the snapshot that overlaps the range, or NULL. Any stack. */
+const struct mapping *maps_overlapping(uint64_t start, uint64_t end);
 /* The mapping of the snapshot that holds the address, or NULL. */
 const struct mapping *maps_at(uint64_t address);
 /* Adds where an address lies: the file or other name of its mapping, and the offset in that. Reads /proc/self/maps. */

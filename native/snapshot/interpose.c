@@ -305,7 +305,8 @@ void interpose_advised(const void *address, size_t len, int advice) {
                  advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_DONTDUMP ||
                  advice == MADV_DODUMP;
     uint64_t start = (uint64_t)address;
-    if (marks && len != 0 && interpose_taken() && !in_born(start, PAGE_UP(start + len), false)) {
+    if (marks && len != 0 && interpose_taken() &&
+        maps_overlapping(start, PAGE_UP(start + len)) != NULL) {
         snapshot_retire_later(
             "the request changed what forks or core dumps get of the boot's memory");
     }

@@ -218,19 +218,23 @@ bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) 
     return true;
 }
 
-const struct mapping *maps_at(uint64_t address) {
+const struct mapping *maps_overlapping(uint64_t start, uint64_t end) {
     const struct engine *e = engine;
     uint32_t low = 0;
     uint32_t high = e->mapping_count;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        if (e->mappings[middle].end <= address) {
+        if (e->mappings[middle].end <= start) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low < e->mapping_count && e->mappings[low].start <= address ? &e->mappings[low] : NULL;
+    return low < e->mapping_count && e->mappings[low].start < end ? &e->mappings[low] : NULL;
+}
+
+const struct mapping *maps_at(uint64_t address) {
+    return maps_overlapping(address, address + 1);
 }
 
 void maps_visit(uint64_t start, uint64_t end,

@@ -301,6 +301,13 @@ static void hide_code_from_forks(unsigned n) {
 static void hide_own_from_forks(unsigned n) {
     madvise(map_anonymous((2 + n) * PAGE, BOTH, PRIVATE), PAGE, MADV_DONTFORK);
 }
+/* More mappings than the engine notes. */
+static void hide_one_of_many_from_forks(unsigned n) {
+    enum { MANY = 80 };
+    for (int i = 0; i < MANY; i++) {
+        hide_own_from_forks(n);
+    }
+}
 /* A fork has the boot's memory, and what it writes to it. */
 static void verify_forks(void) {
     pid_t pid = fork();
@@ -446,6 +453,8 @@ static const struct test_case cases[] = {
         .request = hide_code_from_forks,
         .outcome = RETIRES},
     {.name = "forks are to lack memory of the request", .request = hide_own_from_forks},
+    {.name = "forks are to lack memory of the request, which has many mappings",
+        .request = hide_one_of_many_from_forks},
     {.name = "boot memory may be merged", .request = merge_pages, .outcome = EITHER},
 };
 const struct case_list mapping_cases = CASE_LIST(cases);

@@ -91,13 +91,13 @@ pub(crate) async fn costs(
     Ok(Costs { fork, request })
 }
 
-/// Measures the model of the plan and `request`, in turn and twice; the lesser figure of each counts. `Err`: why not.
+/// Measures the model of the plan and `request`, in turn and three times; the least figure of each counts. `Err`: why not.
 pub(crate) async fn ahead(
     plan: &Plan,
     settings: &Settings,
     options: impl Fn(&Plan) -> pool::Options,
 ) -> Result<(Cost, Cost), String> {
-    const TIMES: usize = 2;
+    const TIMES: usize = 3;
     let request = in_request(plan, settings)?;
     let paths = plan.measured_paths(settings);
     if paths.is_empty() {
