@@ -336,16 +336,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Copying so few bytes takes less time than the kernel needs for several slices.
-        const FEW: usize = 2048;
-        if slices.iter().map(|slice| slice.len()).sum::<usize>() <= FEW {
-            let (mut together, mut end) = ([0; FEW], 0);
-            for slice in slices {
-                together[end..end + slice.len()].copy_from_slice(slice);
-                end += slice.len();
-            }
-            return self.write_by(cx, |stream, cx| stream.poll_write(cx, &together[..end]));
-        }
         self.write_by(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
     }
 
