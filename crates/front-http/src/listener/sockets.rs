@@ -82,8 +82,8 @@ impl Given {
     }
 
     /// Adds sockets for TCP and UDP on one port, which the system chooses and which is free for both, unless a socket for
-    /// TCP is given.
-    pub(crate) fn add_free_pair(given: &mut Vec<Self>, address: SocketAddr) -> io::Result<()> {
+    /// TCP is given. The port of `address` is 0.
+    pub fn add_free_pair(given: &mut Vec<Self>, address: SocketAddr) -> io::Result<()> {
         const ATTEMPTS: usize = 32;
         if given.iter().any(|given| given.is_tcp_at(address)) {
             return Ok(());

@@ -59,19 +59,24 @@ impl Sockets {
         if !self.activated {
             for listen in &settings.http.listen {
                 // Files of unix sockets are made by the process that removes them.
-                if let Address::Tcp(address) = listen.address
-                    && !self.listens(address)
-                {
-                    self.http.push(Given::bind(address).map_err(|cause| {
-                        let error = BindError::Listen { address: address.to_string(), cause };
-                        front::not_bound(&error, settings)
-                    })?);
-                    if settings.http.http3.0 && settings.speaks_tls(listen) {
-                        self.http.push(Given::bind_quic(address).map_err(|cause| {
-                            let address = format!("udp {address}");
-                            front::not_bound(&BindError::Listen { address, cause }, settings)
-                        })?);
-                    }
+                let Address::Tcp(address) = listen.address else { continue };
+                if self.listens(address) {
+                    continue;
+                }
+                let refused = |address: String, cause| {
+                    front::not_bound(&BindError::Listen { address, cause }, settings)
+                };
+                let http3 = settings.http.http3.0 && settings.speaks_tls(listen);
+                if http3 && address.port() == 0 {
+                    Given::add_free_pair(&mut self.http, address)
+                        .map_err(|cause| refused(address.to_string(), cause))?;
+                    continue;
+                }
+                let tcp = Given::bind(address);
+                self.http.push(tcp.map_err(|cause| refused(address.to_string(), cause))?);
+                if http3 {
+                    let udp = Given::bind_quic(address);
+                    self.http.push(udp.map_err(|cause| refused(format!("udp {address}"), cause))?);
                 }
             }
         }
