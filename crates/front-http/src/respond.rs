@@ -23,6 +23,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pool::{CompleteBody, HintSender, RequestContext, RequestId, ResponseObserver, Script};
 use tokio::time::Instant;
+use tokio_util::either::Either;
 use traces::Carried;
 use tracing::Instrument;
 
@@ -316,10 +317,7 @@ impl<A: Application> Exchange<'_, A> {
                         return Box::pin(self.cached(cache, number, script, parts, body, hints))
                             .await;
                     }
-                    if self.receives(&parts, &body) {
-                        return Box::pin(self.receive(number, script, parts, body, hints)).await;
-                    }
-                    self.dispatch(number, script, parts, body, hints).await
+                    self.pass_on(number, script, parts, body, hints).await
                 }
                 Decision::File(_) if !is_read(&parts.method) => {
                     self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
@@ -338,23 +336,19 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Passes a request on to the application, its body received before if that is configured.
-    async fn pass_on(
+    fn pass_on(
         self,
         number: usize,
         script: Script,
         parts: Parts,
         body: Limited,
         hints: Option<HintSender>,
-    ) -> Answer<A::Body> {
-        if self.receives(&parts, &body) {
-            return Box::pin(self.receive(number, script, parts, body, hints)).await;
+    ) -> impl Future<Output = Answer<A::Body>> + Send {
+        if !body.0.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+            Either::Left(Box::pin(self.receive(number, script, parts, body, hints)))
+        } else {
+            Either::Right(self.dispatch(number, script, parts, body, hints))
         }
-        self.dispatch(number, script, parts, body, hints).await
-    }
-
-    /// Returns whether the body is received before the application is asked.
-    fn receives(&self, parts: &Parts, (body, _): &Limited) -> bool {
-        !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers)
     }
 
     /// Answers an event stream of channels.

@@ -1,7 +1,8 @@
 //! Requests written ahead: a busy worker finds its next request in its socket and does not sleep in between.
 //!
-//! Requests are written to workers at the end of a turn, when the runtime has polled all tasks that are ready. A worker
-//! that wakes up may take the processor from the server; it then finds more than one request.
+//! Requests are distributed and written at the end of a turn, when the runtime has polled all tasks that are ready. By
+//! then idle workers have their requests. One that wakes up may take the processor from the server; it then finds more
+//! than one request.
 //!
 //! A request that was written ahead keeps its place in the backlog until the worker's previous answer has ended. Then
 //! the exchange of the previous request passes the worker on to it.
@@ -252,7 +253,7 @@ impl Lines {
     pub(crate) fn arrange(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
         if self.at_once {
             self.write_ahead(waiting, now);
-        } else if !waiting.is_empty() && (self.service.depth() > 1 || self.ahead > 0) {
+        } else if self.has_to_arrange(waiting) {
             self.wake_turn();
         }
     }
@@ -293,14 +294,19 @@ impl Lines {
         })
     }
 
+    /// Returns whether a waiting request may be written ahead or withdrawn.
+    fn has_to_arrange(&self, waiting: &Backlog<Waiter>) -> bool {
+        !waiting.is_empty() && (self.service.depth() > 1 || self.ahead > 0)
+    }
+
     /// Writes waiting requests ahead, the oldest first, each to the worker with the fewest.
     fn write_ahead(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
-        let depth = self.service.depth();
-        if waiting.is_empty() || (depth == 1 && self.ahead == 0) {
+        if !self.has_to_arrange(waiting) {
             return;
         }
         let now = now();
         self.withdraw_stalled(waiting, now);
+        let depth = self.service.depth();
         let stall = self.service.stall();
         if depth == 1 {
             return;

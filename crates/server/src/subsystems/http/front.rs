@@ -9,7 +9,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use front_http::{
@@ -278,7 +278,7 @@ impl Body for AnswerBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         if let Some(body) = &mut self.php {
-            let frame = task::ready!(Pin::new(body).poll_frame(context));
+            let frame = ready!(Pin::new(body).poll_frame(context));
             if frame.is_some() {
                 return Poll::Ready(frame);
             }
