@@ -4,7 +4,7 @@
 #   stage NAME COST NEEDS COMMAND...    declares a stage; of those that can begin, the one that was declared first does
 #   run_stages [NAME...]                runs them, or only the named ones and what these need
 #
-# COST    `core`: the stage keeps about one core busy. `waits`: a quarter of one. A stage begins when its cost fits beside those that run.
+# COST    `core`: the stage keeps about one core busy. `half`: half of one. `waits`: a quarter. A stage begins when its cost fits beside those that run.
 # NEEDS   names of earlier stages, separated by commas; `-` is none. A stage whose needs failed is not run and counts as one failed test.
 #         `*` is the end of all other stages, whatever has become of them.
 #
@@ -24,6 +24,7 @@ stage() {
     local cost
     case $2 in
         waits) cost=1 ;;
+        half) cost=2 ;;
         core) cost=4 ;;
         *) die "no such cost: $2" ;;
     esac

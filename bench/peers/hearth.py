@@ -10,9 +10,11 @@ from harness.certificates import Certificate
 from harness.machine import first_line
 from harness.processes import Server
 
-from . import App, Missing, Peer, Unavailable, ini_environment
+from . import App, Missing, Peer, Unavailable, ini_environment, php_fpm
 
 WORKERS = int(os.environ.get("WORKERS", "2"))
+FPM_WORKERS = int(os.environ.get("WORKERS", str(php_fpm.CHILDREN)))
+"""The model `fpm` is compared with nginx and php-fpm: both have as many processes of PHP."""
 # Name to letter, as in Bref's comparison.
 MODELS = {"worker": "A", "spawn": "B", "prespawn": "C", "fork": "D", "fpm": "E", "builtin": "F", "request": "G", "cgi": "H",
           "snapshot": "S"}
@@ -39,7 +41,11 @@ def find() -> list[Peer | Missing]:
 
 
 def _name(model: str) -> str:
-    return f"hearth {model} ({WORKERS})"
+    return f"hearth {model} ({_workers(model)})"
+
+
+def _workers(model: str) -> int:
+    return FPM_WORKERS if model == "fpm" else WORKERS
 
 
 def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None,
@@ -47,7 +53,7 @@ def start(name: str, app: App, work: Path, model: str, environment: dict[str, st
     """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run Hearth's own script for
     a framework, and for plain PHP the one that FrankenPHP runs too; those that boot in the zygote have answered the page before."""
     script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT and app.name in PLAIN else []
-    settings = [str(app.folder), "--model", model, *script, "--workers", str(WORKERS)]
+    settings = [str(app.folder), "--model", model, *script, "--workers", str(_workers(model))]
     environment = ini_environment(work) | (environment or {})
     if model in BOOTED_IN_ZYGOTE:
         environment["HEARTH_PHP_WARM_UP"] = app.path

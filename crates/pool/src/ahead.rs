@@ -14,6 +14,9 @@
 //!   [`LONGEST_LINE`] of work.
 //! - No request waits behind one that takes unusually long while another worker becomes free: it is withdrawn.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +47,9 @@ const WEIGHT: f64 = 1.0 / 16.0;
 /// Maximum size of a request that is written ahead.
 pub(crate) const LARGEST: usize = 32 * 1024;
 /// Maximum size of all requests behind the running one: a worker's socket takes them at once (`SO_SNDBUF`, 208 KiB).
-const LARGEST_LINE: usize = 3 * LARGEST;
+const LARGEST_LINE: usize = 5 * LARGEST;
+/// A request of this size is written from where it is: to copy it costs more than to write it alone.
+const LARGE: usize = 8 * 1024;
 
 /// Average time of a request, weighted exponentially, and what follows from it.
 #[derive(Debug)]
@@ -143,6 +148,8 @@ struct Line {
     since: Option<Instant>,
     /// Frames of requests with the worker that are to be written at the end of the turn.
     unsent: Vec<u8>,
+    /// The worker got a request in this turn, and gets others until the line is full.
+    filling: bool,
 }
 
 /// A request in a worker's socket.
@@ -191,12 +198,14 @@ impl Lines {
     pub(crate) fn begin(&mut self, worker: &mut Worker, now: Instant) {
         let port = &worker.port;
         port.set_open(false);
+        port.set_waited(false);
         port.set_long(self.service.is_long());
         let line = self.of.entry(port.info.slot).or_insert_with(|| Line {
             port: Arc::clone(port),
             behind: VecDeque::new(),
             since: None,
             unsent: Vec::new(),
+            filling: false,
         });
         line.since = Some(now);
         worker.outgoing.clear();
@@ -215,9 +224,13 @@ impl Lines {
         }
         let line = self.of.get_mut(&worker.info.slot)?;
         let number = line.port.offer()?;
-        line.unsent.extend_from_slice(&worker.outgoing);
+        line.filling = !self.at_once;
         line.port.set_open(true);
-        worker.outgoing.clear();
+        if line.unsent.is_empty() {
+            std::mem::swap(&mut line.unsent, &mut worker.outgoing);
+        } else {
+            line.unsent.append(&mut worker.outgoing);
+        }
         if !alone || !line.flush() {
             self.wake(worker.info.slot);
         }
@@ -251,9 +264,13 @@ impl Lines {
     /// Has waiting requests written ahead at the end of the turn, when it is known which workers are idle by then, or
     /// now.
     pub(crate) fn arrange(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
+        if !self.has_to_arrange(waiting) {
+            return;
+        }
         if self.at_once {
             self.write_ahead(waiting, now);
-        } else if self.has_to_arrange(waiting) {
+            self.of.values_mut().for_each(|line| line.filling = false);
+        } else {
             self.wake_turn();
         }
     }
@@ -265,13 +282,14 @@ impl Lines {
 
     /// Writes waiting requests ahead and what else is to be written. Returns `false` if a socket is full.
     pub(crate) fn flush(&mut self, waiting: &mut Backlog<Waiter>) -> bool {
-        if !self.at_once {
+        if !self.at_once && self.has_to_arrange(waiting) {
             self.write_ahead(waiting, Instant::now);
         }
         self.woken = false;
         let mut done = true;
-        for line in self.of.values_mut().filter(|line| !line.unsent.is_empty()) {
+        for line in self.of.values_mut() {
             done &= line.flush();
+            line.filling = false;
         }
         done
     }
@@ -282,12 +300,14 @@ impl Lines {
         let line = self.of.get_mut(&slot)?;
         if let Some(since) = line.since.take()
             && answered
+            && !line.port.has_waited()
         {
             self.service.add(now.saturating_duration_since(since));
         }
         let Behind { number, place, abandoned, .. } = line.behind.pop_front()?;
         self.ahead -= 1;
         line.since = Some(now);
+        line.port.set_waited(false);
         Some(match abandoned {
             None => Next::Wanted { number, place },
             Some(request) => Next::Abandoned { number, request },
@@ -301,9 +321,6 @@ impl Lines {
 
     /// Writes waiting requests ahead, the oldest first, each to the worker with the fewest.
     fn write_ahead(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
-        if !self.has_to_arrange(waiting) {
-            return;
-        }
         let now = now();
         self.withdraw_stalled(waiting, now);
         let depth = self.service.depth();
@@ -324,7 +341,7 @@ impl Lines {
             }
             // The worker has yet to skip others that were withdrawn.
             let Some(number) = line.port.offer() else { break };
-            line.unsent.extend_from_slice(frames);
+            line.add(frames);
             let size = frames.len();
             let slot = line.port.info.slot;
             waiter.ahead = Some(Ahead { slot, number });
@@ -413,19 +430,33 @@ impl Lines {
 }
 
 impl Line {
+    /// Adds a request behind the others.
+    fn add(&mut self, frames: &[u8]) {
+        self.filling = true;
+        let written = if frames.len() >= LARGE && self.flush() { self.send(frames) } else { 0 };
+        self.unsent.extend_from_slice(&frames[written..]);
+    }
+
     /// Writes its bytes to the worker. Returns `false` if the socket is full.
     fn flush(&mut self) -> bool {
-        while !self.unsent.is_empty() {
-            match self.port.info.send(&self.unsent) {
-                Ok(written) if written >= self.unsent.len() => self.unsent.clear(),
-                Ok(written) => drop(self.unsent.drain(..written)),
+        let written = self.send(&self.unsent);
+        self.unsent.drain(..written);
+        self.unsent.is_empty()
+    }
+
+    /// Writes to the worker as much as its socket takes; returns how much that is.
+    fn send(&self, bytes: &[u8]) -> usize {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.port.info.send(&bytes[written..]) {
+                Ok(taken) => written += taken,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
+                Err(Errno::AGAIN) => break,
                 // The worker is gone; its exchange finds its end.
-                Err(_gone) => self.unsent.clear(),
+                Err(_gone) => return bytes.len(),
             }
         }
-        true
+        written
     }
 
     /// Returns the size of what was written behind the running request.
@@ -439,7 +470,7 @@ impl Line {
         let with_it = self.behind.len() + 1;
         with_it < depth
             // Several are written at once when half of the line has been answered.
-            && (with_it <= depth / 2 || !self.unsent.is_empty())
+            && (self.filling || (with_it <= depth / 2 && self.size() <= LARGEST_LINE / 2))
             && self.port.is_open()
             && !self.is_stalled(stall, now)
             && self.since.is_some()
@@ -450,47 +481,5 @@ impl Line {
 
     fn is_stalled(&self, stall: Duration, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) > stall)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(times: u32, took: Duration) -> ServiceTime {
-        let mut service = ServiceTime::default();
-        for _ in 0..times {
-            service.add(took);
-        }
-        service
-    }
-
-    #[test]
-    fn the_depth_follows_the_time_of_requests() {
-        const MILLISECOND: Duration = Duration::from_millis(1);
-        assert_eq!(after(SAMPLES - 1, MILLISECOND).depth(), 1, "too few are known");
-        assert_eq!(after(SAMPLES, MILLISECOND / 100).depth(), DEEPEST);
-        assert_eq!(after(SAMPLES, MILLISECOND).depth(), 10);
-        assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
-        assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
-        assert!(after(SAMPLES, MILLISECOND * 6).is_long());
-        assert!(!after(SAMPLES - 1, MILLISECOND * 6).is_long(), "too few are known");
-        assert!(!after(SAMPLES, MILLISECOND * 4).is_long());
-        let mut service = after(100, MILLISECOND);
-        service.add(Duration::from_secs(5));
-        assert_eq!(service.depth(), 1, "a slow one among fast ones");
-        let mut fast = 0;
-        while service.depth() < 8 {
-            service.add(MILLISECOND);
-            fast += 1;
-        }
-        assert!((50..150).contains(&fast), "{fast} fast ones later");
-    }
-
-    #[test]
-    fn a_request_is_unusual_by_the_measure_of_the_others() {
-        assert_eq!(after(100, Duration::from_micros(10)).stall(), LEAST_STALL);
-        let slow = after(100, Duration::from_secs(1)).stall();
-        assert!((7.9..8.1).contains(&slow.as_secs_f64()), "{slow:?}");
     }
 }

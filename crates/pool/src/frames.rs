@@ -173,18 +173,20 @@ pub(crate) async fn dispatch(
     length: Option<u64>,
 ) -> Result<Response<ResponseBody>, DispatchError> {
     let mut body = body.map(|body| Box::new(Source::new(body)));
-    let mut body_frame = None;
+    let mut complete = None;
     if parts.extensions.get::<CompleteBody>().is_some()
         && let Some(source) = &mut body
     {
-        let frame = source.take_frame(ahead::LARGEST, length);
-        body_frame = frame.map_err(DispatchError::RequestBody)?;
-        body = body.filter(|_| body_frame.is_none());
+        let taken = source.take_complete(ahead::LARGEST, length);
+        complete = taken.map_err(DispatchError::RequestBody)?;
+        body = body.filter(|_| complete.is_none());
     }
     let write = |buffer: &mut Vec<u8>| -> Result<(), DispatchError> {
         variables::write_request(buffer, parts, context, length)
             .map_err(|_too_large| DispatchError::HeadTooLarge)?;
-        buffer.extend_from_slice(body_frame.as_deref().unwrap_or_default());
+        if let Some(body) = &complete {
+            body.write_frame(buffer);
+        }
         Ok(())
     };
     let mut refused_since = None;

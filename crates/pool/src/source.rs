@@ -27,6 +27,22 @@ pub(crate) struct Source {
     whole: bool,
 }
 
+/// A body that is here, in the pieces that arrived.
+#[derive(Debug)]
+pub(crate) struct WholeBody {
+    pieces: Vec<Bytes>,
+    length: usize,
+}
+
+impl WholeBody {
+    /// Appends the body's only frame.
+    pub(crate) fn write_frame(&self, buffer: &mut Vec<u8>) {
+        buffer.reserve(wire::HEADER_LEN + self.length);
+        buffer.extend_from_slice(&wire::body_header(self.length, true));
+        self.pieces.iter().for_each(|piece| buffer.extend_from_slice(piece));
+    }
+}
+
 impl Source {
     /// Maximum number of bytes kept; a longer body is not sent again.
     pub(crate) const KEPT: usize = 64 * 1024;
@@ -68,43 +84,37 @@ impl Source {
         }
     }
 
-    /// Returns the frame with all of a body that is here. `None` if it has more than `most` bytes, as `length` may
-    /// announce: it is read from the beginning later.
-    pub(crate) fn take_frame(
+    /// Takes all of a body that is here. `None` if it has more than `most` bytes, as `length` may announce: it is read
+    /// from the beginning later.
+    pub(crate) fn take_complete(
         &mut self,
         most: usize,
         length: Option<u64>,
-    ) -> Result<Option<Vec<u8>>, BoxError> {
-        let length = length.and_then(|length| usize::try_from(length).ok());
-        let Some(length) = length.filter(|length| *length <= most) else { return Ok(None) };
-        let mut frame = Vec::with_capacity(wire::HEADER_LEN + length);
-        frame.resize(wire::HEADER_LEN, 0);
-        if !self.take_complete(most, &mut frame)? {
+    ) -> Result<Option<WholeBody>, BoxError> {
+        if length.is_none_or(|length| length > most as u64) {
             return Ok(None);
         }
-        let header = wire::body_header(frame.len() - wire::HEADER_LEN, true);
-        frame[..wire::HEADER_LEN].copy_from_slice(&header);
-        Ok(Some(frame))
-    }
-
-    /// Appends all of it to `frame`, if it is here and has at most `most` bytes; returns whether it did.
-    fn take_complete(&mut self, most: usize, frame: &mut Vec<u8>) -> Result<bool, BoxError> {
+        let most = most.min(Self::KEPT / 2);
         let mut cx = Context::from_waker(Waker::noop());
-        let start = frame.len();
-        // Nothing may be released: the next attempt must find all of it.
-        while self.kept.len() < Self::PIECES && frame.len() - start <= most.min(Self::KEPT / 2) {
+        let (mut pieces, mut length) = (Vec::new(), 0);
+        while pieces.len() < Self::PIECES && length <= most {
             match self.poll_data(&mut cx) {
-                Poll::Ready(None) => return Ok(true),
-                Poll::Ready(Some(piece)) => frame.extend_from_slice(&piece?),
+                Poll::Ready(None) => return Ok(Some(WholeBody { pieces, length })),
+                Poll::Ready(Some(piece)) => {
+                    let piece = piece?;
+                    length += piece.len();
+                    pieces.push(piece);
+                }
                 Poll::Pending => break,
             }
         }
+        // The next attempt must find all of it.
         if self.whole {
             self.rewind();
         } else {
-            self.kept.push_front(Bytes::from(frame.split_off(start)));
+            pieces.into_iter().rev().for_each(|piece| self.kept.push_front(piece));
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Returns whether all of it has been returned, as far as known without polling the client.
@@ -264,7 +274,14 @@ mod tests {
 
     #[test]
     fn a_small_body_that_is_here_is_taken_at_once_and_another_one_read_as_before() {
-        let take_frame = |source: &mut Source| source.take_frame(100, Some(100)).unwrap();
+        let take_frame = |source: &mut Source| {
+            let complete = source.take_complete(100, Some(100)).unwrap();
+            complete.map(|body| {
+                let mut frame = Vec::new();
+                body.write_frame(&mut frame);
+                frame
+            })
+        };
         for sizes in [vec![], vec![100], vec![1, 2, 97]] {
             let all = take(&mut of(pieces(&sizes)), usize::MAX);
             let mut frame = wire::body_header(all.len(), true).to_vec();
@@ -281,10 +298,10 @@ mod tests {
         }
         let mut broken = pieces(&[5]);
         broken.push(Err("it broke off".into()));
-        of(broken).take_frame(100, Some(100)).unwrap_err();
+        of(broken).take_complete(100, Some(100)).unwrap_err();
         let mut unannounced = of(pieces(&[5]));
         for length in [None, Some(101)] {
-            assert_eq!(unannounced.take_frame(100, length).unwrap(), None);
+            assert!(unannounced.take_complete(100, length).unwrap().is_none());
         }
     }
 

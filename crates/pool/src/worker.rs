@@ -261,6 +261,8 @@ pub(crate) struct Port {
     sent: AtomicU64,
     /// The current request is written completely, so that another one may follow it.
     open: AtomicBool,
+    /// The worker had to wait for more of the current request's body.
+    waited: AtomicBool,
 }
 
 impl Port {
@@ -280,6 +282,16 @@ impl Port {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Records whether the worker had to wait for the client of its request: then the time that it took says nothing
+    /// about others.
+    pub(crate) fn set_waited(&self, waited: bool) {
+        self.waited.store(waited, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited.load(Ordering::Relaxed)
     }
 
     /// Returns the number for a request that is about to be written, as a whole, behind those that the worker has.
@@ -340,6 +352,7 @@ impl Worker {
             counters,
             sent: AtomicU64::new(0),
             open: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
         };
         Self {
             info,
