@@ -3,6 +3,7 @@
 #include "ext/curl/egress.h"
 #include "ext/streams/streams.h"
 #include "function_statics.h"
+#include "object_properties.h"
 #include "header_line.h"
 #include "host.h"
 #include "publish.h"
@@ -209,6 +210,18 @@ PHP_FUNCTION(hearth_keep_files) {
         hearth_host != NULL && hearth_host->keep_files != NULL && hearth_host->keep_files());
 }
 
+PHP_FUNCTION(hearth_add_server_variables) {
+    HashTable *values;
+
+    ZEND_PARSE_PARAMETERS_START(1, 1)
+    Z_PARAM_ARRAY_HT(values)
+    ZEND_PARSE_PARAMETERS_END();
+
+    if (hearth_host != NULL && hearth_host->add_server_variables != NULL) {
+        hearth_host->add_server_variables(values);
+    }
+}
+
 PHP_FUNCTION(hearth_remember_statics) {
     zend_string *folder;
     HashTable *foreign;
@@ -226,6 +239,21 @@ PHP_FUNCTION(hearth_put_back_statics) {
     function_statics_put_back();
 }
 
+PHP_FUNCTION(hearth_remember_properties) {
+    HashTable *objects;
+
+    ZEND_PARSE_PARAMETERS_START(1, 1)
+    Z_PARAM_ARRAY_HT(objects)
+    ZEND_PARSE_PARAMETERS_END();
+
+    object_properties_remember(objects);
+}
+
+PHP_FUNCTION(hearth_put_back_properties) {
+    ZEND_PARSE_PARAMETERS_NONE();
+    object_properties_put_back();
+}
+
 static PHP_RINIT_FUNCTION(hearth) {
     (void)type;
     (void)module_number;
@@ -238,6 +266,7 @@ static PHP_RSHUTDOWN_FUNCTION(hearth) {
     (void)type;
     (void)module_number;
     function_statics_forget();
+    object_properties_forget();
     egress_settle();
     return SUCCESS;
 }

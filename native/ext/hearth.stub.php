@@ -111,6 +111,16 @@ function hearth_keep_connection(object $connection): bool {}
 function hearth_keep_files(): bool {}
 
 /**
+ * For Hearth's own worker scripts: adds strings to the $_SERVER of each later request, where neither the request nor the environment
+ * has that name.
+ *
+ * @param array<string, string> $values
+ *
+ * @internal
+ */
+function hearth_add_server_variables(array $values): void {}
+
+/**
  * For Hearth's own worker scripts: remembers the static variables inside functions and methods of files below $folder, except files below
  * the folders $foreign. All of them end with a slash.
  *
@@ -124,3 +134,20 @@ function hearth_remember_statics(string $folder, array $foreign): void {}
  * @internal
  */
 function hearth_put_back_statics(): void {}
+
+/**
+ * For Hearth's own worker scripts: remembers the properties of objects that their own classes may access, in place of those remembered
+ * before.
+ *
+ * @param list<object> $objects
+ *
+ * @internal
+ */
+function hearth_remember_properties(array $objects): void {}
+
+/**
+ * Puts those properties back, object by object.
+ *
+ * @internal
+ */
+function hearth_put_back_properties(): void {}

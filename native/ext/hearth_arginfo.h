@@ -68,12 +68,23 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_keep_files, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_add_server_variables, 0, 1, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO(0, values, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_remember_statics, 0, 2, IS_VOID, 0)
 ZEND_ARG_TYPE_INFO(0, folder, IS_STRING, 0)
 ZEND_ARG_TYPE_INFO(0, foreign, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_put_back_statics, 0, 0, IS_VOID, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_remember_properties, 0, 1, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO(0, objects, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_put_back_properties, 0, 0, IS_VOID, 0)
 ZEND_END_ARG_INFO()
 
 ZEND_FUNCTION(hearth_handle_request);
@@ -92,8 +103,11 @@ ZEND_FUNCTION(hearth_socket_close);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
 ZEND_FUNCTION(hearth_keep_files);
+ZEND_FUNCTION(hearth_add_server_variables);
 ZEND_FUNCTION(hearth_remember_statics);
 ZEND_FUNCTION(hearth_put_back_statics);
+ZEND_FUNCTION(hearth_remember_properties);
+ZEND_FUNCTION(hearth_put_back_properties);
 
 /* clang-format off */
 static const zend_function_entry ext_functions[] = {
@@ -121,8 +135,11 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_keep_files, arginfo_hearth_keep_files)
+    ZEND_FE(hearth_add_server_variables, arginfo_hearth_add_server_variables)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)
     ZEND_FE(hearth_put_back_statics, arginfo_hearth_put_back_statics)
+    ZEND_FE(hearth_remember_properties, arginfo_hearth_remember_properties)
+    ZEND_FE(hearth_put_back_properties, arginfo_hearth_put_back_properties)
     ZEND_FE_END
 };
 /* clang-format on */

@@ -46,6 +46,8 @@ struct hearth_host {
     bool (*keep_connection)(void);
     /* Returns whether files that a worker's start opens and locks will outlive requests. NULL: they do not. */
     bool (*keep_files)(void);
+    /* Adds strings to each request's $_SERVER, where it has none of that name. NULL: requests have their own processes. Borrowed: values. */
+    void (*add_server_variables)(HashTable *values);
     /* Whether the script continues after a handler: the end of a request must not end the script. */
     bool runs_on;
     /* Whether the script's state outlives a request. */

@@ -21,8 +21,11 @@ static const zend_function_entry own_functions[] = {
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_keep_files, arginfo_hearth_keep_files)
+    ZEND_FE(hearth_add_server_variables, arginfo_hearth_add_server_variables)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)
     ZEND_FE(hearth_put_back_statics, arginfo_hearth_put_back_statics)
+    ZEND_FE(hearth_remember_properties, arginfo_hearth_remember_properties)
+    ZEND_FE(hearth_put_back_properties, arginfo_hearth_put_back_properties)
     ZEND_FE_END
 };
 /* clang-format on */

@@ -237,6 +237,7 @@ static struct hearth_host host = {
     .on_worker_start = on_worker_start,
     .keep_connection = databases_keep,
     .keep_files = databases_keep_files,
+    .add_server_variables = variables_add,
     .runs_on = true,
 };
 

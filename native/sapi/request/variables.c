@@ -17,6 +17,7 @@ static char **first_environ;
 static size_t first_count;
 static HashTable first_table;
 static HashTable script_table; /* with what only worker scripts find in $_SERVER */
+static HashTable added;        /* and what these have added */
 static const char *const of_scripts[] = {"FRANKENPHP_WORKER", "HEARTH_WORKER"};
 
 /* Names that requests bring: their hash is computed once. The first are in the order in which the server writes them
@@ -218,6 +219,27 @@ void variables_set_script(const char *script) {
     }
 }
 
+void variables_add(HashTable *values) {
+    if (own_script == NULL || entry_root != NULL) {
+        return;
+    }
+    if (added.arData == NULL) {
+        zend_hash_init(&added, zend_hash_num_elements(values), NULL, NULL, 1);
+    }
+    zend_string *name;
+    zval *value;
+    ZEND_HASH_FOREACH_STR_KEY_VAL(values, name, value) {
+        if (name != NULL && Z_TYPE_P(value) == IS_STRING && !zend_hash_exists(&added, name)) {
+            zend_string *key = permanent_string(ZSTR_VAL(name), ZSTR_LEN(name));
+            zval text;
+            ZVAL_INTERNED_STR(&text, permanent_string(Z_STRVAL_P(value), Z_STRLEN_P(value)));
+            zend_hash_add_new(&added, key, &text);
+            zend_hash_add(&script_table, key, &text);
+        }
+    }
+    ZEND_HASH_FOREACH_END();
+}
+
 void variables_set_entry(const char *script, const char *document_root) {
     own_script = script;
     entry_root = document_root;
@@ -364,6 +386,9 @@ void variables_register(zval *array) {
         engine_import(array);
         for (size_t i = 0; i < sizeof of_scripts / sizeof *of_scripts; i++) {
             add_other(array, of_scripts[i], "1", 1);
+        }
+        if (added.arData != NULL) {
+            zend_hash_merge(Z_ARRVAL_P(array), &added, NULL, false);
         }
     }
     if (!request_present()) {

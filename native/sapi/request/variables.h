@@ -22,6 +22,9 @@ void variables_set_script(const char *script);
 /* The same for a script of the application below a document root, which runs up to its wait point: it sees a plain GET request for itself.
  * Static: both. */
 void variables_set_entry(const char *script, const char *document_root);
+/* Adds strings to the $_SERVER of a worker script's requests, where neither the request nor the environment has that name. They are kept
+ * until the process ends. Borrowed: values. */
+void variables_add(HashTable *values);
 /* That document root, or NULL. */
 const char *variables_entry_root(void);
 

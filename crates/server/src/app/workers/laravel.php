@@ -82,8 +82,8 @@ use Symfony\Component\HttpFoundation\Response;
     }
     Facade::clearResolvedInstances();
 
-    // The properties of these objects are restored after each request. Arrays are copied only when a request writes to them. The
-    // container comes last, so that instances which the others create are removed too.
+    // The properties of these objects are restored after each request. The container comes last, so that instances which the others
+    // create are removed too.
     $frozen = [];
     foreach (['config', 'cookie', 'events', 'log', 'router', 'session', 'translator', 'url', 'view'] as $name) {
         if ($app->resolved($name)) {
@@ -92,21 +92,9 @@ use Symfony\Component\HttpFoundation\Response;
     }
     $frozen[] = $kernel;
     $frozen[] = $app;
-    $properties = static fn (object $object): array => (fn (): array => get_object_vars($this))->call($object);
-    $frozen = array_map(static fn (object $object): array => [$object, $properties($object)], $frozen);
+    hearth_remember_properties($frozen);
 
-    $putBack = static function () use ($frozen): void {
-        foreach ($frozen as [$object, $values]) {
-            (function () use ($values): void {
-                foreach ($values as $name => $value) {
-                    $this->{$name} = $value;
-                }
-            })->call($object);
-        }
-        Facade::clearResolvedInstances();
-    };
-
-    $cleanUp = static function (?Request $request) use ($app, $putBack): void {
+    $cleanUp = static function (?Request $request) use ($app): void {
         $route = $request?->route();
         if (is_object($route)) {
             // Route objects are shared by all requests: the last request's controller and parameters are removed.
@@ -142,7 +130,8 @@ use Symfony\Component\HttpFoundation\Response;
         if (class_exists(Illuminate\Support\Once::class, false)) {
             Illuminate\Support\Once::flush();
         }
-        $putBack();
+        hearth_put_back_properties();
+        Facade::clearResolvedInstances();
     };
 
     // Forks cannot use sockets that this process has opened.
@@ -165,6 +154,7 @@ use Symfony\Component\HttpFoundation\Response;
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
         ARRAY_FILTER_USE_KEY,
     );
+    hearth_add_server_variables($environment);
 
     require_once __DIR__ . '/laravel_termination.php';
     $termination = new LaravelTermination($app, $kernel);
@@ -216,13 +206,10 @@ use Symfony\Component\HttpFoundation\Response;
     $request = null;
     $isWarmUp = false;
     $files = [];
-    $handle = static function () use ($kernel, $environment, $maintenance, $capture, $answer, &$request, &$isWarmUp, &$files): void {
+    $handle = static function () use ($kernel, $maintenance, $capture, $answer, &$request, &$isWarmUp, &$files): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
         foreach ($files as $file) {
             $file->reopenIfReplaced();
-        }
-        if ($environment !== []) {
-            $_SERVER += $environment;
         }
         // `artisan down --render` writes this page. It ends the script unless the visitor has the bypass cookie.
         if (is_file($maintenance)) {

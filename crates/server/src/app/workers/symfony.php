@@ -122,6 +122,7 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
         ARRAY_FILTER_USE_KEY,
     );
+    hearth_add_server_variables($environment);
 
     // Symfony's own kernel terminates by an event. Without a listener, the response and its end can be sent in one frame: send() would
     // announce work after the response.
@@ -154,19 +155,21 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         }
     };
 
+    // All that Request::createFromGlobals() does for these methods, unless the application has a class of requests of its own.
+    $factory = (static fn (): mixed => self::$requestFactory)->bindTo(null, Request::class);
+
     $complete = true;
     $isWarmUp = false;
     $files = [];
-    $handle = static function () use ($entrance, $answer, $environment, &$complete, &$isWarmUp, &$files): void {
+    $handle = static function () use ($entrance, $factory, $answer, &$complete, &$isWarmUp, &$files): void {
         $complete = false;
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
         foreach ($files as $file) {
             $file->reopenIfReplaced();
         }
-        if ($environment !== []) {
-            $_SERVER += $environment;
-        }
-        $request = Request::createFromGlobals();
+        $request = $factory() === null && in_array($_SERVER['REQUEST_METHOD'] ?? '', ['GET', 'HEAD', 'POST'], true)
+            ? new Request($_GET, $_POST, [], $_COOKIE, $_FILES, $_SERVER)
+            : Request::createFromGlobals();
         $answer($request, $entrance->handle($request));
         $complete = true;
     };
