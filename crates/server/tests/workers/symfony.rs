@@ -47,6 +47,31 @@ fn symfony_resets_its_services_and_keeps_its_kernel() {
 }
 
 #[test]
+fn symfony_gets_each_request_as_it_would_create_it_itself() {
+    let app = symfony();
+    for model in ["worker", "snapshot"] {
+        let site = app.serve(model);
+        let mut client = testkit::Client::connect(site.address.parse().unwrap()).unwrap();
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let fields = [("Cookie", "a=1; b[x]=2"), ("Accept-Language", "de"), ("X-Name", "é")];
+        for (method, target, fields, body, all) in [
+            ("GET", "/created", &[][..], "", json!([[], []])),
+            ("GET", "/created?a=1&b[]=2", &fields, "", json!([{"a": "1", "b": ["2"]}, []])),
+            ("POST", "/created?a=1", &form, "b=2", json!([{"a": "1"}, {"b": "2"}])),
+            ("PATCH", "/created", &form, "b=2", json!([[], {"b": "2"}])),
+            ("POST", "/created", &[], "text", json!([[], []])),
+        ] {
+            let seen = client.request(method, target, fields, body.as_bytes()).unwrap().json();
+            assert_eq!(seen["differences"], json!([]), "{model}: {method} {target} {body}");
+            assert_eq!(seen["all"], all, "{model}: {method} {target} {body}");
+            assert_eq!(seen["greeting"], "hello", "{model}: of .env");
+        }
+        drop(client);
+        site.end();
+    }
+}
+
+#[test]
 fn symfony_booted_ahead_equals_symfony_under_request() {
     let app = symfony();
     let site = app.serve("request");

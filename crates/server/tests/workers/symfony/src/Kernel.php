@@ -7,6 +7,7 @@ namespace App;
 use Symfony\Bundle\FrameworkBundle\Kernel\MicroKernelTrait;
 use Symfony\Component\DependencyInjection\Loader\Configurator\ContainerConfigurator;
 use Symfony\Component\HttpFoundation\JsonResponse;
+use Symfony\Component\HttpFoundation\Request;
 use Symfony\Component\HttpFoundation\RequestStack;
 use Symfony\Component\HttpKernel\Event\RequestEvent;
 use Symfony\Component\HttpKernel\Event\TerminateEvent;
@@ -110,6 +111,25 @@ class Kernel extends BaseKernel
         ]);
     }
 
+    /** The worker script creates most requests by itself. */
+    public function created(Request $request): JsonResponse
+    {
+        $facts = static fn (Request $of): array => [
+            $of::class, $of->query->all(), $of->request->all(), $of->cookies->all(), $of->files->all(), $of->headers->all(),
+            array_diff_key($of->server->all(), ['REQUEST_URI' => 0]), $of->getMethod(), $of->getUri(), $of->getContent(),
+        ];
+        $differences = $request->isMethod('PATCH') ? [] : array_udiff_assoc(
+            $facts($request),
+            $facts(Request::createFromGlobals()),
+            static fn (mixed $a, mixed $b): int => (int) ($a !== $b),
+        );
+        return new JsonResponse([
+            'differences' => $differences,
+            'all' => [$request->query->all(), $request->request->all()],
+            'greeting' => $request->server->get('GREETING'),
+        ]);
+    }
+
     public function stack(RequestStack $stack): JsonResponse
     {
         return new JsonResponse(['main' => $stack->getMainRequest()->getPathInfo()]);
@@ -142,7 +162,7 @@ class Kernel extends BaseKernel
 
     private function configureRoutes(RoutingConfigurator $routes): void
     {
-        foreach (['count', 'deeper', 'stack', 'leave', 'later'] as $name) {
+        foreach (['count', 'deeper', 'created', 'stack', 'leave', 'later'] as $name) {
             $routes->add($name, "/{$name}")->controller("kernel::{$name}");
         }
     }
