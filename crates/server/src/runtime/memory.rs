@@ -1,4 +1,5 @@
-//! Returns memory that clients used to the system: the allocator keeps freed memory between blocks that are still in use.
+//! Returns memory to the system: code that only the start has run, and what clients used, because the allocator keeps freed
+//! memory between blocks that are still in use.
 //!
 //! Invariants
 //! - Nothing on the way of a request waits for it: it runs on a thread of its own, and seldom.
@@ -51,8 +52,9 @@ impl Crowd {
     }
 }
 
-/// Gives memory of closed connections back to the system, until `end`.
+/// Gives memory of the start back to the system, and that of closed connections until `end`.
 pub(crate) async fn give_back(connections: Arc<Connections>, end: CancellationToken) {
+    let _code = sys::give_back_code();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut crowd = Crowd::new(Instant::now());

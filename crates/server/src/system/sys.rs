@@ -95,11 +95,41 @@ pub(crate) fn poll_once(poll: &OwnedFd) -> std::io::Result<()> {
     if events < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Takes this program's code out of the process's resident memory, and returns the address range. What runs later is mapped again from
+/// the page cache; what only the start has run, which is most of it, is not.
+pub(crate) fn give_back_code() -> Option<std::ops::Range<usize>> {
+    let here = give_back_code as fn() -> Option<std::ops::Range<usize>> as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let code = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |digits| usize::from_str_radix(digits, 16).ok();
+        rest.starts_with("r-xp ").then_some(number(start)?..number(end)?)
+    });
+    let code = code.filter(|range| range.contains(&here)).last()?;
+    // SAFETY: no one may write to these private pages of a file, so all of them are the file's, and madvise(2) changes no byte of them.
+    let done =
+        unsafe { libc::madvise(code.start as *mut libc::c_void, code.len(), libc::MADV_DONTNEED) };
+    (done == 0).then_some(code)
+}
+
 /// Gives memory that is free but still held by the allocator back to the system. Takes a millisecond for each few megabytes.
 pub(crate) fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) locks what it looks at, and touches no memory that is in use.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_is_given_back_runs_on() {
+        let code = give_back_code().expect("this program's code has a mapping");
+        assert!(code.len() >= 1 << 20, "{code:x?}");
+        assert_eq!(give_back_code(), Some(code));
     }
 }
