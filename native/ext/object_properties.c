@@ -42,7 +42,7 @@ static void keep(struct kept *of, uint32_t offset, zend_string *name, zval *valu
 
 static void remember(struct kept *of, zend_object *object) {
     const zend_class_entry *class = object->ce;
-    uint32_t declared = (uint32_t)class->default_properties_count;
+    uint32_t declared = (uint32_t) class->default_properties_count;
     uint32_t dynamic = object->properties != NULL ? zend_hash_num_elements(object->properties) : 0;
     of->object = object;
     GC_ADDREF(object);
@@ -78,7 +78,8 @@ static bool is_same(const zval *one, const zval *other) {
     if (Z_TYPE_P(one) <= IS_TRUE) {
         return true;
     }
-    return Z_TYPE_P(one) == IS_DOUBLE ? memcmp(&Z_DVAL_P(one), &Z_DVAL_P(other), sizeof(double)) == 0
+    return Z_TYPE_P(one) == IS_DOUBLE
+               ? memcmp(&Z_DVAL_P(one), &Z_DVAL_P(other), sizeof(double)) == 0
            : Z_TYPE_P(one) == IS_LONG ? Z_LVAL_P(one) == Z_LVAL_P(other)
                                       : Z_PTR_P(one) == Z_PTR_P(other);
 }
@@ -102,8 +103,8 @@ static bool may_be_changed(const zend_array *now, const zend_array *then) {
     return GC_REFCOUNT(now) == 1 && (GC_FLAGS(now) & GC_IMMUTABLE) == 0 && !HT_HAS_ITERATORS(now) &&
            (now->nTableSize <= SMALL_TABLE || now->nTableSize / LARGER <= then->nTableSize) &&
            now->nInternalPointer == then->nInternalPointer &&
-           zend_hash_num_elements(now) >= zend_hash_num_elements(then) &&
-           !HT_IS_PACKED(now) && !HT_IS_PACKED(then) && HT_IS_WITHOUT_HOLES(then);
+           zend_hash_num_elements(now) >= zend_hash_num_elements(then) && !HT_IS_PACKED(now) &&
+           !HT_IS_PACKED(then) && HT_IS_WITHOUT_HOLES(then);
 }
 
 static bool is_same_key(const Bucket *one, const Bucket *other) {
