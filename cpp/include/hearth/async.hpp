@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -95,6 +96,10 @@ public:
         return status == HEARTH_OK;
     }
 
+    void use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+    // True: that was the last use.
+    bool leave() noexcept { return uses_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
     bool threaded() const noexcept { return threaded_.load(std::memory_order_relaxed); }
     void threaded(bool on) noexcept { threaded_.store(on, std::memory_order_relaxed); }
 
@@ -121,6 +126,26 @@ private:
     std::shared_ptr<const interceptors> interceptors_;
     std::atomic<bool> any_ = false;
     std::atomic<bool> threaded_ = true;
+    std::atomic<std::size_t> uses_ = 1;
+};
+
+// One use of an engine. Half as large as a shared_ptr, because tens of thousands of requests may wait.
+class engine_use {
+public:
+    engine_use() : engine_(new engine()) {}
+    engine_use(const engine_use &other) noexcept : engine_(other.engine_) { engine_->use(); }
+    engine_use &operator=(const engine_use &) = delete;
+    ~engine_use() {
+        if (engine_->leave()) {
+            delete engine_;
+        }
+    }
+
+    engine *get() const noexcept { return engine_; }
+    engine *operator->() const noexcept { return engine_; }
+
+private:
+    engine *const engine_;
 };
 
 } // namespace detail
@@ -151,7 +176,7 @@ struct statistics {
 
 class async : public detail::typed_options<async> {
 public:
-    async() : engine_(std::make_shared<detail::engine>()) {}
+    async() = default;
     async(const async &) = delete;
     async &operator=(const async &) = delete;
     // stop()
@@ -295,7 +320,7 @@ private:
         return *this;
     }
 
-    std::shared_ptr<detail::engine> engine_;
+    detail::engine_use engine_;
     mutable std::mutex mutex_;
     std::string last_error_;
 };

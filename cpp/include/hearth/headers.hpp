@@ -50,7 +50,11 @@ public:
         std::swap(raw_, other.raw_);
         return *this;
     }
-    ~answer() { hearth_response_free(raw_); }
+    ~answer() {
+        if (raw_ != nullptr) {
+            hearth_response_free(raw_);
+        }
+    }
 
     const hearth_response *get() const noexcept { return raw_; }
     explicit operator bool() const noexcept { return raw_ != nullptr; }

@@ -66,7 +66,7 @@ struct http_library {
 
 class http : public detail::life<http, detail::http_library> {
 public:
-    http(only_create tag, std::shared_ptr<detail::engine> engine) : life(tag, std::move(engine)) {}
+    http(only_create tag, const detail::engine_use &engine) : life(tag, engine) {}
     http(const http &) = delete;
     http &operator=(const http &) = delete;
     ~http() = default;
@@ -435,7 +435,6 @@ private:
         void *user, hearth_request *, char *buffer, std::size_t room, std::size_t *written);
     static int rewind_source(void *user, hearth_request *);
 
-    std::uint8_t tries_ = 0; // first: it stands where the base class has room
     std::unique_ptr<detail::extras> extras_;
 };
 

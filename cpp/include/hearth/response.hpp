@@ -188,14 +188,18 @@ public:
     }
     response(response &&other) noexcept
         : answer_(std::move(other.answer_)), code_(std::exchange(other.code_, code::success)),
-          rest_(other.rest_.exchange(nullptr)) {}
-    response &operator=(response other) noexcept {
-        std::swap(answer_, other.answer_);
-        std::swap(code_, other.code_);
-        other.rest_.store(rest_.exchange(other.rest_.load()));
+          rest_(other.take_rest()) {}
+    response &operator=(const response &other) { return *this = response(other); }
+    response &operator=(response &&other) noexcept {
+        if (this != &other) {
+            answer_ = std::move(other.answer_);
+            code_ = std::exchange(other.code_, code::success);
+            delete rest_.load(std::memory_order_acquire);
+            rest_.store(other.take_rest(), std::memory_order_relaxed);
+        }
         return *this;
     }
-    ~response() { delete rest_.load(); }
+    ~response() { delete rest_.load(std::memory_order_acquire); }
 
     // Fills `document` from the body: nlohmann::json, rapidjson::Document, or what has a json_codec. False: it is no JSON.
     template <typename Json>
@@ -367,6 +371,13 @@ private:
         std::string body;         // a copy of the library's; none where there is an error
         std::optional<error> own; // the program's side of it
     };
+
+    // Moving, unlike the accessors, is the only use at its time: no exchange is needed.
+    rest *take_rest() noexcept {
+        rest *const taken = rest_.load(std::memory_order_acquire);
+        rest_.store(nullptr, std::memory_order_relaxed);
+        return taken;
+    }
 
     const error *own() const noexcept {
         const auto *there = rest_.load(std::memory_order_acquire);

@@ -173,7 +173,7 @@ public:
     };
     using recipients = std::vector<address>;
 
-    smtp(only_create tag, std::shared_ptr<detail::engine> engine) : life(tag, std::move(engine)) {}
+    smtp(only_create tag, const detail::engine_use &engine) : life(tag, engine) {}
     smtp(const smtp &) = delete;
     smtp &operator=(const smtp &) = delete;
     ~smtp() = default;

@@ -18,7 +18,7 @@ use crate::sys::{self, lock};
 
 /// Number of calls to collect before the callback thread is woken, because that costs as much as a small request. It is
 /// woken earlier if the I/O thread has handled everything that was ready.
-const GATHERED: usize = 32;
+const GATHERED: usize = 64;
 
 /// A call that waits for its turn.
 pub(crate) trait Make: Send + 'static {
@@ -92,9 +92,18 @@ impl<M: Make> Callbacks<M> {
         }
     }
 
-    /// Waits until calls were gathered.
-    pub(crate) async fn gathered(&self) {
+    /// Waits until calls were gathered and a turn of the I/O thread has added none, or until they were passed on.
+    pub(crate) async fn gathered_all(&self) {
         self.some.notified().await;
+        let mut before = 0;
+        loop {
+            let count = lock(&self.gathered).len();
+            if count <= before {
+                return;
+            }
+            before = count;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Wakes the callback thread for the gathered calls.

@@ -48,7 +48,7 @@ pub(crate) async fn take(
     in_flight: &Arc<InFlight>,
     so_far: &Mutex<Response>,
     track: &Arc<Track>,
-    body: AnswerBody,
+    mut body: AnswerBody,
     asked_for_compression: bool,
     method: &Method,
 ) -> Result<(), Failure> {
@@ -76,18 +76,28 @@ pub(crate) async fn take(
         return Ok(());
     }
     let announced =
-        so_far().headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        || so_far().headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if encodings.is_empty()
-        && let (Some(limit), Some(length)) = (limit, length.or(announced))
+        && let Some(limit) = limit
+        && let Some(length) = length.or_else(announced)
         && length > limit
     {
         return Err(too_large(limit));
     }
     let rate = in_flight.spec.settings.receive_rate;
-    let body = match Gate::new(rate, Seen::DataIn, in_flight, track, None) {
-        Some(gate) => gate.through(body),
+    body = match Gate::new(rate, Seen::DataIn, in_flight, track, None) {
+        Some(gate) => AnswerBody::new(gate.through(body)),
         None => body,
     };
+    if encodings.is_empty()
+        && sink.is_none()
+        && let Some(whole) = body.take_whole()
+    {
+        io.runtime.numbers.received.fetch_add(whole.len() as u64, Relaxed);
+        track.received(whole.len());
+        so_far().body = whole;
+        return Ok(());
+    }
     let mut taken = Taken { io, in_flight, track, sink, limit, first: None, more: BytesMut::new() };
     let trailers = if encodings.is_empty() {
         plain(&mut taken, body).await?
@@ -97,12 +107,12 @@ pub(crate) async fn take(
             so_far().headers.remove(CONTENT_ENCODING);
             so_far().headers.remove(CONTENT_LENGTH);
         }
-        decoded(&mut taken, body, encodings).await?
+        Box::pin(decoded(&mut taken, body, encodings)).await?
     };
     let collected = taken.collected();
     let mut so_far = so_far();
     so_far.body = collected;
-    so_far.trailers = trailers;
+    so_far.trailers = trailers.map(Box::new);
     Ok(())
 }
 

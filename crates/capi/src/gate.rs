@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body::Frame;
+use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::Instant;
@@ -88,7 +88,7 @@ impl Gate {
     /// Wraps a body.
     pub(crate) fn through<E: Send + 'static>(
         self,
-        body: UnsyncBoxBody<Bytes, E>,
+        body: impl Body<Data = Bytes, Error = E> + Send + Unpin + 'static,
     ) -> UnsyncBoxBody<Bytes, E> {
         let all = (self, body, Bytes::new());
         let frames = stream::unfold(all, |(mut gate, mut body, mut rest)| async move {

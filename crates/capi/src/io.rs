@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use egress::{HttpVersions, Key, Network, Scheme};
+use egress::{HttpVersions, Key, Network, Route, Scheme, SharedFields};
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
@@ -128,6 +128,10 @@ struct Hosts {
 /// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
+    /// The way to the origin. None: it is no HTTP origin.
+    pub(crate) route: Option<Route>,
+    /// The fields of requests that have none of their own, with their settings.
+    pub(crate) fields: Mutex<Option<(Arc<Settings>, Arc<SharedFields>)>>,
     /// The connections, if this is a mail server.
     pub(crate) mail_server: Option<MailServer>,
     limit: usize,
@@ -152,12 +156,12 @@ struct Running {
 
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
-    // A separate task: it runs after everything that is ready now, so these completions are delivered together.
+    // A separate task: it runs after everything that is ready, so these completions are delivered together.
     let callbacks = Arc::clone(&io.runtime.callbacks);
     let mut courier = JoinSet::new();
     courier.spawn(async move {
         loop {
-            callbacks.gathered().await;
+            callbacks.gathered_all().await;
             callbacks.flush();
         }
     });
@@ -198,6 +202,13 @@ async fn serve(io: &Arc<Io>) {
         io.runtime.egress.close().await;
     };
     let _gone = tokio::time::timeout(GOODBYE, goodbye).await.is_err();
+}
+
+impl Host {
+    fn new(key: Key, limit: usize) -> Self {
+        let (fields, state) = (Mutex::default(), Mutex::default());
+        Self { key, route: None, fields, mail_server: None, limit, state }
+    }
 }
 
 impl Hosts {
@@ -300,8 +311,8 @@ impl Io {
                 HttpVersions::Http2 => false,
             };
             let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
-            let key = key.clone();
-            let host = Arc::new(Host { key, mail_server: None, limit, state: Mutex::default() });
+            let route = Route::new(key.clone(), target.authority()).ok();
+            let host = Arc::new(Host { route, ..Host::new(key.clone(), limit) });
             hosts.by_key.insert(named, Arc::clone(&host));
             host
         });
@@ -320,7 +331,7 @@ impl Io {
         hosts.make_room();
         let (key, how) = named.clone();
         let mail_server = how.map(MailServer::new);
-        let host = Arc::new(Host { key, mail_server, limit: self.mail, state: Mutex::default() });
+        let host = Arc::new(Host { mail_server, ..Host::new(key, self.mail) });
         hosts.by_key.insert(named, Arc::clone(&host));
         host
     }

@@ -37,6 +37,7 @@ mod retry;
 mod target;
 mod unlock;
 mod upload;
+mod verb;
 
 mod callbacks;
 mod calls;

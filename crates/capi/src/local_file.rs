@@ -12,7 +12,7 @@ use egress::{AnswerBody, CallError, Fate, Reason};
 use futures_util::stream;
 use http::Method;
 use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::StreamBody;
 use tokio::io::AsyncReadExt as _;
 
 use crate::error::{Failure, Kind};
@@ -42,7 +42,7 @@ pub(crate) async fn open(target: &Target, method: &Method) -> Result<AnswerBody,
         let read = file.read_buf(&mut piece).await.map_err(|error| broken(&error))?;
         Ok((read > 0).then(|| (Frame::data(piece.freeze()), file)))
     });
-    Ok(StreamBody::new(pieces).boxed_unsync())
+    Ok(AnswerBody::new(StreamBody::new(pieces)))
 }
 
 /// Opens a regular file. Blocks.

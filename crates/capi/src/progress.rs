@@ -15,7 +15,8 @@ const UNKNOWN: u64 = u64::MAX;
 /// The progress of one request.
 #[derive(Debug)]
 pub(crate) struct Track {
-    began: Instant,
+    /// None: there is no idle clock, and no time is read.
+    began: Option<Instant>,
     sent: AtomicU64,
     to_send: AtomicU64,
     received: AtomicU64,
@@ -31,9 +32,10 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    pub(crate) fn new() -> Self {
+    /// `clock`: the idle time counts.
+    pub(crate) fn new(clock: bool) -> Self {
         Self {
-            began: Instant::now(),
+            began: clock.then(Instant::now),
             sent: AtomicU64::new(0),
             to_send: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -54,7 +56,8 @@ impl Track {
     }
 
     fn move_on(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let Some(began) = self.began else { return };
+        let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(now, Relaxed);
     }
 
@@ -113,8 +116,9 @@ impl Track {
 
     /// Returns when no byte has moved for a time.
     pub(crate) async fn idle(&self, limit: Duration) {
+        let Some(began) = self.began else { return std::future::pending().await };
         loop {
-            let until = self.began + Duration::from_millis(self.moved.load(Relaxed)) + limit;
+            let until = began + Duration::from_millis(self.moved.load(Relaxed)) + limit;
             if until > Instant::now() {
                 tokio::time::sleep_until(until).await;
             } else if self.held.load(Relaxed) > 0 {
@@ -146,7 +150,7 @@ mod tests {
         const LIMIT: Duration = Duration::from_millis(20);
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
         clock.expect("a runtime").block_on(async {
-            let track = Track::new();
+            let track = Track::new(true);
             let (one, two) = (track.hold(), track.hold());
             assert!(tokio::time::timeout(LIMIT * 5, track.idle(LIMIT)).await.is_err());
             drop(one);

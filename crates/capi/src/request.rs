@@ -21,12 +21,14 @@ use crate::in_flight::{InFlight, Kept};
 use crate::settings::Settings;
 use crate::sys::{PerProcess, lock};
 use crate::target::Target;
+use crate::verb::Verb;
 
 /// The parts of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) settings: Arc<Settings>,
-    pub(crate) method: Method,
+    /// None: the method is one of the extras.
+    verb: Option<Verb>,
     pub(crate) target: Option<Target>,
     /// The parts that most requests do not have.
     pub(crate) extras: Option<Arc<Extras>>,
@@ -39,7 +41,21 @@ impl Spec {
     /// A GET request without a target.
     pub(crate) fn new(settings: Arc<Settings>, target: Option<Target>) -> Self {
         let threaded = settings.threaded_callback;
-        Self { settings, method: Method::GET, target, extras: None, threaded }
+        Self { settings, verb: Some(Verb::Get), target, extras: None, threaded }
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        match (self.verb, &self.extras) {
+            (None, Some(extras)) => extras.method.as_ref().unwrap_or_else(|| Verb::Get.method()),
+            (verb, _) => verb.unwrap_or(Verb::Get).method(),
+        }
+    }
+
+    pub(crate) fn set_method(&mut self, method: Method) {
+        self.verb = Verb::of(&method);
+        if self.verb.is_none() {
+            self.extras_mut().method = Some(method);
+        }
     }
 
     /// The parts that most requests do not have, to be changed.
@@ -56,12 +72,16 @@ impl Spec {
 /// The optional properties of a request, besides method and target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
+    /// The method, if it is no [`Verb`].
+    method: Option<Method>,
     pub(crate) headers: HeaderMap,
     /// Default fields that are not sent.
     pub(crate) removed: Vec<http::HeaderName>,
     pub(crate) trailers: HeaderMap,
     pub(crate) body: Payload,
     pub(crate) jar: Option<Arc<Jar>>,
+    /// The request's own jar, once it has one. It stays over a reset.
+    own_jar: Option<Arc<Jar>>,
     pub(crate) head: Option<Head>,
     pub(crate) interim: Option<Interim>,
     pub(crate) sink: Option<Body>,
@@ -112,7 +132,6 @@ struct Own {
 struct State {
     /// The request's parts, and its last start.
     start: Arc<InFlight>,
-    own_jar: Option<Arc<Jar>>,
     /// Whether that start is under way.
     under_way: bool,
     /// Number of completions whose callbacks are running.
@@ -130,7 +149,6 @@ impl Own {
     fn in_child(parents: &Self) -> Self {
         let known = |state: &State| State {
             start: Arc::clone(&state.start),
-            own_jar: state.own_jar.clone(),
             under_way: state.under_way,
             calling: 0,
             lost: state.lost,
@@ -140,7 +158,6 @@ impl Own {
             Err(TryLockError::Poisoned(state)) => known(&state.into_inner()),
             Err(TryLockError::WouldBlock) => State {
                 start: Arc::new(InFlight::new(Spec::new(Arc::default(), None))),
-                own_jar: None,
                 under_way: false,
                 calling: 0,
                 lost: true,
@@ -153,7 +170,7 @@ impl Request {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, Refused> {
         let settings = engine.settings()?;
         let start = Arc::new(InFlight::new(Spec::new(settings, None)));
-        let state = State { start, own_jar: None, under_way: false, calling: 0, lost: false };
+        let state = State { start, under_way: false, calling: 0, lost: false };
         Ok(Self { engine, own: PerProcess::new(Own::new(state)) })
     }
 
@@ -226,7 +243,14 @@ impl Request {
     /// Resets it to the engine's defaults.
     pub(crate) fn reset(&self) -> Result<(), Refused> {
         let settings = self.engine.settings()?;
-        let before = self.change(|spec| Ok(std::mem::replace(spec, Spec::new(settings, None))))?;
+        let before = self.change(|spec| {
+            let own_jar = spec.extras.as_ref().and_then(|extras| extras.own_jar.clone());
+            let before = std::mem::replace(spec, Spec::new(settings, None));
+            if own_jar.is_some() {
+                spec.extras_mut().own_jar = own_jar;
+            }
+            Ok(before)
+        })?;
         drop(before);
         Ok(())
     }
@@ -256,13 +280,13 @@ impl Request {
         if state.start.spec.target.is_none() {
             return Err(Refused::invalid("the request has no URL"));
         }
-        let own_jar = match state.start.spec.settings.cookies {
+        let start = Arc::make_mut(&mut state.start);
+        let own_jar = match start.spec.settings.cookies {
             crate::settings::Cookies::Own => {
-                Some(Arc::clone(state.own_jar.get_or_insert_default()))
+                Some(Arc::clone(start.spec.extras_mut().own_jar.get_or_insert_default()))
             }
             _ => None,
         };
-        let start = Arc::make_mut(&mut state.start);
         if start.spec.mail().is_some()
             && let Some(mail) = start.spec.extras_mut().mail.as_mut()
         {

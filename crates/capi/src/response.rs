@@ -19,7 +19,8 @@ pub(crate) struct Response {
     /// The HTTP version: 10, 11, 20; 0: none.
     pub(crate) version: u8,
     pub(crate) headers: HeaderMap,
-    pub(crate) trailers: Option<HeaderMap>,
+    /// Boxed, because few responses have some and responses are moved.
+    pub(crate) trailers: Option<Box<HeaderMap>>,
     pub(crate) body: Bytes,
     pub(crate) failure: Option<Box<Failure>>,
     /// The URL that answered: the request's, or that of the last redirect.

@@ -5,6 +5,7 @@
 //! - One try at a time reads a body.
 
 mod fields;
+mod plain;
 mod progress;
 mod tries;
 
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::progress::aborted;
 use self::progress::{idle, report_once, report_progress};
-use crate::calls::{Far, Flow};
+use crate::calls::{self, Far, Flow};
 use crate::cookies::Jar;
 use crate::debug::Watcher;
 use crate::digest::{self, Session};
@@ -50,8 +51,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     #[cfg(test)]
     provoked(in_flight);
-    let track = Arc::new(Track::new());
     let spec = &in_flight.spec;
+    let track = Arc::new(Track::new(spec.settings.idle_timeout.is_some()));
     let extras = spec.extras.as_deref();
     let progress = extras.and_then(|extras| extras.progress);
     let mut way = Way::new(io, host, in_flight, so_far, &track);
@@ -142,7 +143,7 @@ impl<'a> Way<'a> {
             so_far,
             track,
             redirected: None,
-            method: spec.method.clone(),
+            method: spec.method().clone(),
             headers: extras.map(|extras| extras.headers.clone()).unwrap_or_default(),
             with_body: extras.is_some_and(|extras| !matches!(extras.body, Payload::None)),
             at_home: true,
@@ -173,11 +174,11 @@ impl<'a> Way<'a> {
     async fn go(&mut self) -> Result<(), Failure> {
         loop {
             if self.target()?.is_file() {
-                return self.read_file().await;
+                return Box::pin(self.read_file()).await;
             }
-            let began = Instant::now();
+            let began = self.settings.verbose.then(Instant::now);
             let result = self.send().await;
-            if self.settings.verbose {
+            if let Some(began) = began {
                 self.print_outcome(&result, began);
             }
             let answer = match result {
@@ -229,8 +230,8 @@ impl<'a> Way<'a> {
         download::take(io, in_flight, self.so_far, self.track, body?, false, method).await
     }
 
-    /// Makes one try. The outer error is one that no other try can repair.
-    async fn send(&mut self) -> Result<Answer, Result<CallError, Failure>> {
+    /// Puts together a call that has something of its own.
+    async fn call(&mut self) -> Result<Call, Failure> {
         let upload = match self.extras {
             Some(extras) if self.with_body => {
                 let reading = Arc::new(AtomicBool::new(true));
@@ -242,7 +243,7 @@ impl<'a> Way<'a> {
                     self.track,
                     reading,
                 );
-                body.await.map_err(Err)?
+                body.await?
             }
             _ => upload::empty(),
         };
@@ -251,33 +252,37 @@ impl<'a> Way<'a> {
             None => self.host.key.clone(),
         };
         let mut request = Request::new(upload.body);
-        *request.uri_mut() = self.uri().map_err(Err)?;
+        *request.uri_mut() = self.uri()?;
         *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = self.fields(upload.length).map_err(Err)?;
+        *request.headers_mut() = self.fields(upload.length)?;
         *request.method_mut() = self.method.clone();
-        let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
+        Ok(Call { key, request, limits: self.limits(), scope: None })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { connect: self.settings.connect_timeout, queue: TURN }
+    }
+
+    /// Makes one try. The outer error is one that no other try can repair.
+    async fn send(&mut self) -> Result<Answer, Result<CallError, Failure>> {
         let (io, in_flight) = (self.io, self.in_flight);
-        let interim = self.extras.and_then(|extras| extras.interim);
+        let caller_interim = self.extras.and_then(|extras| extras.interim);
         let watcher = Watcher::new(&io.runtime, in_flight, self.track);
-        let called = io.runtime.egress.call_tapped(
-            Call { key, request, limits, scope: None },
-            watcher.as_ref().map(|watcher| watcher as &dyn Tap),
-            |(status, headers, _): Interim<'_>| {
-                let Some(interim) = interim else { return };
-                let response = Response {
-                    status: status.as_u16(),
-                    headers: headers.clone(),
-                    ..Response::default()
-                };
-                let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
-                io.runtime.callbacks.notify(in_flight.spec.threaded, move || {
-                    if interim.call(caller.request().as_ref(), &response) == Flow::Abort {
-                        caller.abort();
-                    }
-                });
-            },
-        );
-        let result = called.await;
+        let tap = watcher.as_ref().map(|watcher| watcher as &dyn Tap);
+        let mut interim = |(status, headers, _): Interim<'_>| {
+            if let Some(interim) = caller_interim {
+                pass_interim(io, in_flight, interim, status, headers);
+            }
+        };
+        let ready = match self.plain().map_err(Err)? {
+            Some(plain) => io.runtime.egress.ready_plain(plain),
+            None => io.runtime.egress.ready(Box::pin(self.call()).await.map_err(Err)?),
+        };
+        let result = match ready {
+            // Awaited where it is made: it is large, and would be moved.
+            Ok(mut ready) => ready.run(tap, &mut interim).await,
+            Err(error) => Err(error),
+        };
         if let (Err(error), Some(watcher)) = (&result, &watcher) {
             watcher.text(&error.message);
         }
@@ -437,6 +442,24 @@ impl<'a> Way<'a> {
             Err(Err(failure)) => note(&format!("{} {target}: {failure}", self.method)),
         }
     }
+}
+
+/// Passes an interim response on to the caller.
+fn pass_interim(
+    io: &Arc<Io>,
+    in_flight: &Arc<InFlight>,
+    interim: calls::Interim,
+    status: http::StatusCode,
+    headers: &HeaderMap,
+) {
+    let response =
+        Response { status: status.as_u16(), headers: headers.clone(), ..Response::default() };
+    let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
+    io.runtime.callbacks.notify(in_flight.spec.threaded, move || {
+        if interim.call(caller.request().as_ref(), &response) == Flow::Abort {
+            caller.abort();
+        }
+    });
 }
 
 #[expect(clippy::print_stderr, reason = "the option verbose promises it")]

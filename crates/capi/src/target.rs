@@ -5,18 +5,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use url::Url;
 
 use crate::error::Refused;
 
-/// The target of a request. A clone shares the text.
+/// The target of a request. A clone shares the text. Its parts are found in the text each time: tens of thousands of targets may wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     text: Arc<str>,
-    /// The length of scheme and authority.
-    origin: u32,
-    scheme: u8,
 }
 
 /// The longest URL.
@@ -30,8 +27,8 @@ impl Target {
         if text.len() > LONGEST {
             return refuse("it is longer than 65536 bytes");
         }
-        if let Some(origin) = plain(text) {
-            return Ok(Self::of(text.into(), origin));
+        if plain(text).is_some() {
+            return Ok(Self { text: text.into() });
         }
         // The URL standard removes these silently; a URL that has them is a mistake or an attack.
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
@@ -73,8 +70,7 @@ impl Target {
         }
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let text = format!("{scheme}://{host}:{}/{name}", port.unwrap_or(default));
-        let origin = text.len() - name.len() - 1;
-        Ok(Self::of(text.into(), origin))
+        Ok(Self { text: text.into() })
     }
 
     fn from_url(mut url: Url) -> Result<Self, Refused> {
@@ -92,17 +88,16 @@ impl Target {
         if url.port() == Some(0) {
             return Err(Refused::invalid("URL: port 0 cannot be called"));
         }
-        let origin = url[..url::Position::BeforePath].len();
-        Ok(Self::of(String::from(url).into(), origin))
+        Ok(Self { text: String::from(url).into() })
     }
 
-    fn of(text: Arc<str>, origin: usize) -> Self {
-        let scheme = text.find(':').unwrap_or_default();
-        Self {
-            origin: u32::try_from(origin).expect("no URL is so long"),
-            scheme: u8::try_from(scheme).unwrap_or(u8::MAX),
-            text,
-        }
+    /// Splits the text behind scheme and authority. There is no `/` in an authority.
+    fn split(&self) -> (&str, &str) {
+        let authority = self.scheme().len() + "://".len();
+        let rest = self.text.as_bytes().get(authority..).unwrap_or_default();
+        let length = rest.iter().position(|byte| matches!(byte, b'/' | b'?'));
+        let end = authority + length.unwrap_or(rest.len());
+        self.text.split_at_checked(end).unwrap_or((&self.text, ""))
     }
 
     /// Returns the target of `location` relative to this one (RFC 9110, 10.2.2).
@@ -136,6 +131,13 @@ impl Target {
         Bytes::from_owner(Text(Arc::clone(&self.text)))
     }
 
+    /// Path and query, without a copy.
+    pub(crate) fn shared_path(&self) -> Bytes {
+        let mut text = self.shared_text();
+        text.advance(self.origin().len());
+        text
+    }
+
     /// Returns the whole URL.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
@@ -148,21 +150,22 @@ impl Target {
 
     /// Returns scheme and authority.
     pub(crate) fn origin(&self) -> &str {
-        self.text.get(..self.origin as usize).unwrap_or_default()
+        self.split().0
     }
 
     /// Returns the scheme, in lower case.
     pub(crate) fn scheme(&self) -> &str {
-        self.text.get(..usize::from(self.scheme)).unwrap_or_default()
+        let colon = self.text.bytes().position(|byte| byte == b':');
+        self.text.get(..colon.unwrap_or_default()).unwrap_or_default()
     }
 
     pub(crate) fn authority(&self) -> &str {
-        self.origin().get(usize::from(self.scheme) + 3..).unwrap_or_default()
+        self.origin().get(self.scheme().len() + 3..).unwrap_or_default()
     }
 
     /// Returns path and query, as in a request line.
     pub(crate) fn path(&self) -> &str {
-        self.text.get(self.origin as usize..).unwrap_or_default()
+        self.split().1
     }
 
     /// Returns the host without brackets, and the port if one is named.

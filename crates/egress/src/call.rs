@@ -8,13 +8,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::{Key, Scope, Secured};
+use crate::{AnswerBody, Key, Scope, Secured};
 
 /// The body of a call. An error ends the call: its sender has aborted it.
 pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
-
-/// The body of a response, with trailers. Dropping it before its end discards the rest.
-pub type AnswerBody = UnsyncBoxBody<Bytes, CallError>;
 
 /// One call.
 #[derive(Debug)]

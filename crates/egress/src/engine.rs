@@ -5,27 +5,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body::Body as _;
-use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Birth, Ways};
+use crate::attempt::{Ready, Scoped};
+use crate::connect::Ways;
 use crate::dns::Dns;
-use crate::http1::{Begun, Broken};
-use crate::origin::{Lease, Need, Origin};
-use crate::repeat::{Progress, Tries, idempotent};
+use crate::origin::Origin;
 use crate::request::{Head, signs_in};
-use crate::scope::{Members, Scopes};
+use crate::scope::Scopes;
 use crate::stats::Counters;
 use crate::tls::Tls;
-use crate::upload::{Upload, Watch, Whole};
+use crate::upload::Whole;
 use crate::{
-    Answer, Call, CallBody, CallError, Fate, HttpVersions, Interim, Key, Options, OriginReport,
-    Scheme, Scope, Sight, Tap, Timing, Trust, memory, tap,
+    Answer, Call, CallError, HttpVersions, Interim, Key, Options, OriginReport, Scheme, Tap, Trust,
+    memory,
 };
 
 /// How often the engine closes expired connections.
@@ -104,7 +101,7 @@ impl Common {
         self.origins.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn origin(self: &Arc<Self>, key: Key) -> Arc<Origin> {
+    pub(crate) fn origin(self: &Arc<Self>, key: Key) -> Arc<Origin> {
         if let Some(origin) = self.origins().get(&key) {
             return Arc::clone(origin);
         }
@@ -237,16 +234,15 @@ impl Engine {
         tap: Option<&dyn Tap>,
         mut interim: impl FnMut(Interim<'_>) + Send,
     ) -> Result<Answer, CallError> {
-        let heads = tap.filter(|tap| tap.heads());
-        let mut interim = |seen: Interim<'_>| {
-            if let Some(tap) = heads {
-                see_answer(tap, seen);
-            }
-            interim(seen);
-        };
+        let mut ready = self.ready(call)?;
+        ready.run(tap, &mut interim).await
+    }
+
+    /// Prepares a call.
+    pub fn ready(&self, call: Call) -> Result<Ready, CallError> {
         let begin = Instant::now();
-        let limits = call.limits;
-        if self.held.common.closing.is_cancelled() {
+        let common = self.common();
+        if common.closing.is_cancelled() {
             return Err(CallError::closing());
         }
         let mut key = call.key;
@@ -258,26 +254,24 @@ impl Engine {
             }
             key.http = HttpVersions::Http1;
         }
-        let scope = call.scope.as_ref();
-        let scoped = scope.map(|scope| Scoped {
-            members: self.held.common.scopes.members(key.uid, scope),
-            scope,
-        });
-        let origin = self.held.common.origin(key);
+        let scoped =
+            call.scope.map(|scope| Scoped::new(common.scopes.members(key.uid, &scope), scope));
+        let origin = common.origin(key);
         origin.counters.called();
-        let result = match Head::new(call.request) {
+        match Head::new(call.request) {
             Ok((head, body)) => {
-                let attempt =
-                    attempt(&origin, scoped, head, body, (limits, begin), tap, &mut interim);
-                attempt.await
+                let body = (!body.is_end_stream()).then(|| Whole::from(body));
+                Ok(Ready { origin, scoped, head, body, limits: call.limits, begin })
             }
-            Err(error) => Err(error),
-        };
-        match &result {
-            Ok(answer) => origin.counters.answered(answer.timing.reused, origin.key().scheme),
-            Err(error) => origin.counters.unanswered(error.fate, error.reason),
+            Err(error) => {
+                origin.counters.unanswered(error.fate, error.reason);
+                Err(error)
+            }
         }
-        result
+    }
+
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.held.common
     }
 
     /// Opens one connection for each key that has none, in the background, within a tokio runtime.
@@ -335,165 +329,5 @@ impl Engine {
         common.close();
         common.tasks.close();
         common.tasks.wait().await;
-    }
-}
-
-/// The scope of a call.
-struct Scoped<'a> {
-    members: Arc<Members>,
-    scope: &'a Scope,
-}
-
-/// Waits until the call's scope allows a connection, then for one.
-async fn acquire(
-    origin: &Arc<Origin>,
-    scoped: Option<&Scoped<'_>>,
-    need: Need,
-) -> Result<Lease, CallError> {
-    let Some(Scoped { members, scope }) = scoped else { return origin.acquire(need).await };
-    let need = Need { most: scope.shared(), ..need };
-    let place = Arc::as_ptr(origin).addr();
-    let mut alone = false;
-    loop {
-        let entered = members.enter(place, scope, origin.shares(), alone);
-        let entered = origin.closing().run_until_cancelled(entered).await;
-        let ticket = entered.ok_or_else(CallError::closing)?;
-        let mut lease = origin.acquire(need).await?;
-        if let Some(ticket) = ticket.over(matches!(lease, Lease::Http2(..))) {
-            lease.hold(ticket);
-            return Ok(lease);
-        }
-        alone = true;
-    }
-}
-
-/// Makes a call, and repeats it if that is safe.
-async fn attempt(
-    origin: &Arc<Origin>,
-    scoped: Option<Scoped<'_>>,
-    head: Head,
-    body: CallBody,
-    (limits, begin): (crate::Limits, Instant),
-    tap: Option<&dyn Tap>,
-    interim: &mut (impl FnMut(Interim<'_>) + Send),
-) -> Result<Answer, CallError> {
-    let mut tries = Tries::default();
-    let mut body = if body.is_end_stream() { None } else { Some(Whole::from(body)) };
-    let bodiless = body.is_none();
-    let (mut begun, mut repeated) = (false, 0_u8);
-    loop {
-        // After a failed attempt, only connections that the kernel reports as open are used.
-        let repeatable = !tries.sent() && idempotent(&head.method);
-        if let Some(tap) = tap {
-            tap.see(Sight::Waiting);
-        }
-        let need = Need { limits, repeatable, most: usize::MAX };
-        let lease = acquire(origin, scoped.as_ref(), need).await;
-        let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
-        let (kept, birth, secured) = (lease.kept(), lease.birth(), lease.secured());
-        if let Some(tap) = tap {
-            let address = birth.and_then(|birth| birth.address);
-            let http2 = matches!(lease, Lease::Http2(..));
-            tap.see(Sight::Connection { address, kept, http2, secured: secured.as_deref() });
-        }
-        let heads = tap.filter(|tap| tap.heads());
-        // A new connection of HTTP/1.1 that breaks is the origin's fault.
-        let again = kept || matches!(lease, Lease::Http2(..));
-        let (upload, watch) = match body.take() {
-            None => (Upload::Empty, None),
-            Some(body) => {
-                let (upload, watch) = Upload::new(body, head.expectant());
-                (upload, Some(watch))
-            }
-        };
-        let sent = send(origin, lease, &head, upload, watch.as_ref(), heads, interim).await;
-        let Broken { error, progress } = match sent {
-            Ok((response, written)) => {
-                let timing = timing(begin, kept, response.version(), birth);
-                let timing = Timing { repeated, ..timing };
-                if let Some(tap) = heads {
-                    see_answer(tap, (response.status(), response.headers(), written.as_deref()));
-                }
-                return Ok(Answer { response, timing, secured, written });
-            }
-            // Another try cannot make an invalid request valid.
-            Err(Unsent::Refused(error)) => return Err(error.final_if(begun || tries.sent())),
-            Err(Unsent::Broken(broken)) => broken,
-        };
-        if watch.as_ref().is_some_and(|watch| watch.broken()) {
-            return Err(CallError::abandoned());
-        }
-        begun |= watch.as_ref().is_some_and(|watch| watch.begun());
-        body = watch.and_then(|watch| watch.take());
-        let intact = again && (bodiless || body.is_some());
-        if !tries.again(progress, &head.method, kept, intact) {
-            let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
-            let address = birth.and_then(|birth| birth.address);
-            return Err(CallError { fate, address, kept, ..error });
-        }
-        origin.counters.repeated();
-        repeated = repeated.saturating_add(1);
-        if progress == Progress::WantsHttp1 {
-            origin.insist_on_http1();
-        }
-    }
-}
-
-/// Why a request got no answer on a connection.
-enum Unsent {
-    /// The request cannot be sent by this version of HTTP.
-    Refused(CallError),
-    Broken(Broken),
-}
-
-/// Sends a request on a connection. Over HTTP/1.1 the response comes with its head as the origin wrote it.
-async fn send(
-    origin: &Arc<Origin>,
-    lease: Lease,
-    head: &Head,
-    upload: Upload,
-    watch: Option<&Arc<Watch>>,
-    tap: Option<&dyn Tap>,
-    interim: &mut (impl FnMut(Interim<'_>) + Send),
-) -> Result<(http::Response<crate::AnswerBody>, Option<Bytes>), Unsent> {
-    match lease {
-        Lease::Http1(mut lease) => {
-            lease.put(head, origin.key(), &upload).map_err(Unsent::Refused)?;
-            if let Some(tap) = tap {
-                tap.see(Sight::Request(lease.head()));
-            }
-            let begun = lease.take().exchange(&head.method, upload, watch, interim).await;
-            let Begun { response, written } = begun.map_err(Unsent::Broken)?;
-            Ok((response.map(UnsyncBoxBody::new), Some(written)))
-        }
-        Lease::Http2(connection, guard) => {
-            let request = head.http2(origin.key().scheme, &upload).map_err(Unsent::Refused)?;
-            if let Some(tap) = tap {
-                tap.see(Sight::Request(&tap::request_head(&request)));
-            }
-            let sent = connection.exchange(guard, request, upload, watch, interim).await;
-            Ok((sent.map_err(Unsent::Broken)?.map(UnsyncBoxBody::new), None))
-        }
-    }
-}
-
-fn see_answer(tap: &dyn Tap, (status, headers, written): Interim<'_>) {
-    match written {
-        Some(written) => tap.see(Sight::Answer(written)),
-        None => tap.see(Sight::Answer(&tap::answer_head(status, headers))),
-    }
-}
-
-fn timing(begin: Instant, reused: bool, version: http::Version, birth: Option<Birth>) -> Timing {
-    let since = |at: Instant| at.saturating_duration_since(begin);
-    Timing {
-        resolved: birth.map(|birth| since(birth.resolved)).unwrap_or_default(),
-        connected: birth.map(|birth| since(birth.connected)).unwrap_or_default(),
-        secured: birth.and_then(|birth| birth.secured).map(since).unwrap_or_default(),
-        first_byte: begin.elapsed(),
-        reused,
-        repeated: 0,
-        http2: version == http::Version::HTTP_2,
-        address: birth.and_then(|birth| birth.address),
     }
 }

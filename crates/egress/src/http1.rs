@@ -21,7 +21,6 @@ use std::time::Duration;
 use ::http1::WriteBuffer;
 use ::http1::{BadHead, Decoder, Encoder, HeadLimits, ResponseHead, ResponseReader};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 use tokio::sync::OwnedSemaphorePermit;
@@ -101,6 +100,8 @@ pub(crate) struct Begun {
     pub(crate) response: Response<Http1Body>,
     /// The head as it was received.
     pub(crate) written: Bytes,
+    /// The beginning of the body that shares the head's memory.
+    pub(crate) behind: Bytes,
 }
 
 impl Http1 {
@@ -258,7 +259,7 @@ impl Http1 {
         method: &Method,
         upload: Upload,
         watch: Option<&Arc<Watch>>,
-        interim: &mut (impl FnMut(Interim<'_>) + Send),
+        interim: &mut (dyn FnMut(Interim<'_>) + Send),
     ) -> Result<Begun, Broken> {
         self.calls += 1;
         self.answered = false;
@@ -320,8 +321,7 @@ impl Http1 {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return weird("The origin switched to another protocol, unasked");
         }
-        if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH)
-        {
+        if head.is_framed_twice() {
             return weird("The answer has both Transfer-Encoding and Content-Length");
         }
         self.body = match head.framing(method) {
@@ -345,7 +345,7 @@ impl Http1 {
         if let Some(reason) = head.reason.and_then(|reason| ReasonPhrase::try_from(reason).ok()) {
             response.extensions_mut().insert(reason);
         }
-        Ok(Begun { response, written: head.written })
+        Ok(Begun { response, written: head.written, behind: head.behind })
     }
 
     fn without_head(&self, lost: Lost, heads: u32) -> CallError {

@@ -151,7 +151,7 @@ impl Http2 {
         request: Request<()>,
         body: Upload,
         watch: Option<&Arc<Watch>>,
-        interim: &mut (impl FnMut(Interim<'_>) + Send),
+        interim: &mut (dyn FnMut(Interim<'_>) + Send),
     ) -> Result<Response<Http2Body>, Broken> {
         self.calls.fetch_add(1, Relaxed);
         let _asked = self.silence.asked();

@@ -14,10 +14,13 @@ mod options;
 mod stamp;
 mod stats;
 
+mod attempt;
+mod body;
 mod engine;
 mod origin;
 mod repeat;
 mod request;
+mod route;
 mod scope;
 mod upload;
 
@@ -51,9 +54,9 @@ pub mod fuzzing {
     pub use crate::listener::fuzzing::{head, options};
 }
 
-pub use call::{
-    Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
-};
+pub use attempt::Ready;
+pub use body::AnswerBody;
+pub use call::{Answer, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing};
 pub use deny::{Network, NotANetwork};
 pub use dial::{DialTiming, Dialed};
 pub use engine::Engine;
@@ -63,6 +66,8 @@ pub use key::{
 pub use listener::{HttpListener, ListenerOptions, ListenerReport, ListenerWatch, SocketError};
 pub use memory::{recall, remember};
 pub use options::Options;
+pub use request::SharedFields;
+pub use route::{Plain, Route};
 pub use scope::Scope;
 pub use secured::{Cipher, Secured};
 pub use stats::{OriginReport, OriginStats};

@@ -94,6 +94,7 @@ impl Waiter {
 /// A call's requirements for a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
+    pub(crate) now: Instant,
     pub(crate) limits: Limits,
     /// The call may be made again.
     pub(crate) repeatable: bool,
@@ -106,6 +107,12 @@ struct Waiting {
     number: u64,
     told: oneshot::Receiver<Result<Lease, CallError>>,
     since: Instant,
+}
+
+/// The outcome of a request for a connection.
+enum Entered {
+    Leased(Lease),
+    Waits(Waiting, Wait),
 }
 
 /// The event that a caller waits for.
@@ -186,52 +193,59 @@ impl Origin {
     /// # Cancel safety
     /// Dropping the future gives up the caller's place in the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, need: Need) -> Result<Lease, CallError> {
-        let Need { limits, repeatable, most } = need;
-        let now = Instant::now();
-        let noted;
-        let (waiting, connects, what) = {
-            let mut state = self.state();
-            if state.closed {
-                return Err(CallError::closing());
+        match self.enter(need)? {
+            Entered::Leased(lease) => Ok(lease),
+            // Boxed, because most calls do not wait, and their futures are moved.
+            Entered::Waits(waiting, what) => {
+                Box::pin(self.granted(waiting, need.limits, what)).await
             }
-            state.used = now;
-            while state.waiters.front().is_some_and(Waiter::gone) {
-                state.waiters.pop_front();
-            }
-            // Calls that are not repeatable may wait for a new connection while other calls use kept ones.
-            let first = state.waiters.is_empty()
-                || (repeatable && state.waiters.iter().all(|waiter| !waiter.repeatable));
-            if first && let Some(taken) = state.plan.take(now, repeatable, most) {
-                let connects = state.wanted(now);
-                let noted = state.plan.noted();
-                drop(state);
-                self.connect(connects, now);
-                self.note(noted);
-                return Ok(self.lease(taken));
-            }
-            if state.plan.passes_over() {
-                self.counters.passed_over();
-            }
-            if state.waiters.len() >= self.common.options.waiting {
-                return Err(CallError::queue_full());
-            }
-            let (tell, waiting) = oneshot::channel();
-            let number = state.next;
-            state.next += 1;
-            state.waiters.push_back(Waiter { number, tell, since: now, repeatable, most });
-            let places = state.waiters.len();
+        }
+    }
+
+    /// Leases an idle connection, or takes a place in the queue.
+    fn enter(self: &Arc<Self>, need: Need) -> Result<Entered, CallError> {
+        let Need { now, repeatable, most, .. } = need;
+        let mut state = self.state();
+        if state.closed {
+            return Err(CallError::closing());
+        }
+        state.used = now;
+        while state.waiters.front().is_some_and(Waiter::gone) {
+            state.waiters.pop_front();
+        }
+        // Calls that are not repeatable may wait for a new connection while other calls use kept ones.
+        let first = state.waiters.is_empty()
+            || (repeatable && state.waiters.iter().all(|waiter| !waiter.repeatable));
+        if first && let Some(taken) = state.plan.take(now, repeatable, most) {
             let connects = state.wanted(now);
-            noted = state.plan.noted();
-            let what = match (state.plan.makes_for(places, now), state.plan.open()) {
-                (true, _) => Wait::Made,
-                (false, 0) => Wait::Late,
-                (false, _) => Wait::Turn,
-            };
-            (Waiting { number, told: waiting, since: now }, connects, what)
+            let noted = state.plan.noted();
+            drop(state);
+            self.connect(connects, now);
+            self.note(noted);
+            return Ok(Entered::Leased(self.lease(taken)));
+        }
+        if state.plan.passes_over() {
+            self.counters.passed_over();
+        }
+        if state.waiters.len() >= self.common.options.waiting {
+            return Err(CallError::queue_full());
+        }
+        let (tell, told) = oneshot::channel();
+        let number = state.next;
+        state.next += 1;
+        state.waiters.push_back(Waiter { number, tell, since: now, repeatable, most });
+        let places = state.waiters.len();
+        let connects = state.wanted(now);
+        let noted = state.plan.noted();
+        let what = match (state.plan.makes_for(places, now), state.plan.open()) {
+            (true, _) => Wait::Made,
+            (false, 0) => Wait::Late,
+            (false, _) => Wait::Turn,
         };
+        drop(state);
         self.connect(connects, now);
         self.note(noted);
-        self.granted(waiting, limits, what).await
+        Ok(Entered::Waits(Waiting { number, told, since: now }, what))
     }
 
     /// Waits for the connection of a caller.

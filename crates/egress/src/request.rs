@@ -1,5 +1,7 @@
 //! A request in the form that each version of HTTP needs.
 
+use std::sync::Arc;
+
 use ::http1::{Encoder, content_length, put_spelled};
 use bytes::Bytes;
 use http::header::{
@@ -35,24 +37,73 @@ pub(crate) struct Head {
     pub(crate) method: Method,
     authority: Authority,
     path: PathAndQuery,
-    headers: HeaderMap,
+    fields: Fields,
     extensions: http::Extensions,
+}
+
+/// The fields of a request.
+#[derive(Debug)]
+enum Fields {
+    Own(HeaderMap),
+    Shared(Arc<SharedFields>),
+}
+
+impl Fields {
+    fn map(&self) -> &HeaderMap {
+        match self {
+            Self::Own(headers) => headers,
+            Self::Shared(shared) => &shared.headers,
+        }
+    }
+}
+
+/// The fields of many requests without a body, checked and encoded once.
+#[derive(Debug)]
+pub struct SharedFields {
+    headers: HeaderMap,
+    /// The field lines of HTTP/1.1.
+    lines: Vec<u8>,
+}
+
+impl SharedFields {
+    /// Checks and encodes fields. Declines those that no request can have, and those that authenticate a connection.
+    pub fn new(headers: HeaderMap) -> Result<Self, CallError> {
+        check(&headers)?;
+        if signs_in(&headers) {
+            return Err(CallError::unsupported("Fields that sign in a connection are not shared"));
+        }
+        let mut lines = Vec::new();
+        put_spelled(&mut lines, &headers, None);
+        Ok(Self { headers, lines })
+    }
+}
+
+/// Declines a method that is no call.
+fn check_method(method: &Method) -> Result<(), CallError> {
+    if *method == Method::CONNECT {
+        return Err(CallError::unsupported("CONNECT is a tunnel, not a call"));
+    }
+    Ok(())
+}
+
+/// Declines fields that no connection can carry.
+fn check(headers: &HeaderMap) -> Result<(), CallError> {
+    // How a body is framed is decided here, on each hop again (RFC 9112, 6.1): a caller's own framing is an attack or a mistake.
+    if headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(UPGRADE) {
+        return Err(CallError::unsupported("Transfer-Encoding and Upgrade are not passed on"));
+    }
+    if headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        return Err(CallError::unsupported("There is more than one Content-Length"));
+    }
+    Ok(())
 }
 
 impl Head {
     /// Takes a request apart; declines one that no connection can carry.
     pub(crate) fn new(request: Request<CallBody>) -> Result<(Self, CallBody), CallError> {
         let (parts, body) = request.into_parts();
-        if parts.method == Method::CONNECT {
-            return Err(CallError::unsupported("CONNECT is a tunnel, not a call"));
-        }
-        // How a body is framed is decided here, on each hop again (RFC 9112, 6.1): a caller's own framing is an attack or a mistake.
-        if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.contains_key(UPGRADE) {
-            return Err(CallError::unsupported("Transfer-Encoding and Upgrade are not passed on"));
-        }
-        if parts.headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
-            return Err(CallError::unsupported("There is more than one Content-Length"));
-        }
+        check_method(&parts.method)?;
+        check(&parts.headers)?;
         let uri = parts.uri.into_parts();
         let authority =
             uri.authority.ok_or_else(|| CallError::unsupported("The target has no host"))?;
@@ -64,20 +115,39 @@ impl Head {
             method: parts.method,
             authority,
             path,
-            headers: parts.headers,
+            fields: Fields::Own(parts.headers),
             extensions: parts.extensions,
         };
         Ok((head, body))
     }
 
+    /// Puts a request without a body together. `authority` names no user.
+    pub(crate) fn shared(
+        method: Method,
+        authority: Authority,
+        path: PathAndQuery,
+        fields: Arc<SharedFields>,
+    ) -> Result<Self, CallError> {
+        check_method(&method)?;
+        let fields = Fields::Shared(fields);
+        Ok(Self { method, authority, path, fields, extensions: http::Extensions::new() })
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.fields.map()
+    }
+
     /// Returns whether no other caller may use its connection afterwards.
     pub(crate) fn signs_in(&self) -> bool {
-        signs_in(&self.headers)
+        match &self.fields {
+            Fields::Own(headers) => signs_in(headers),
+            Fields::Shared(_) => false,
+        }
     }
 
     /// Returns whether it has `Expect: 100-continue`.
     pub(crate) fn expectant(&self) -> bool {
-        self.headers
+        self.headers()
             .get(EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     }
@@ -110,7 +180,7 @@ impl Head {
         }
         out.extend_from_slice(path.as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        if !self.headers.contains_key(HOST) {
+        if !self.headers().contains_key(HOST) {
             // Observers of a request's fields expect it first.
             out.extend_from_slice(b"Host: ");
             out.extend_from_slice(self.authority.as_str().as_bytes());
@@ -119,21 +189,24 @@ impl Head {
         let basic = proxied.and_then(proxy::basic);
         let written = spelled.map(|spelled| &*spelled.0);
         match basic {
-            None => put_spelled(out, &self.headers, written),
+            None => match &self.fields {
+                Fields::Own(headers) => put_spelled(out, headers, written),
+                Fields::Shared(shared) => out.extend_from_slice(&shared.lines),
+            },
             Some(basic) => {
-                let mut headers = self.headers.clone();
+                let mut headers = self.headers().clone();
                 headers.insert(PROXY_AUTHORIZATION, field(&basic)?);
                 put_spelled(out, &headers, written);
             }
         }
         match &framing {
-            Encoder::Length(length) if !self.headers.contains_key(CONTENT_LENGTH) => {
+            Encoder::Length(length) if !self.headers().contains_key(CONTENT_LENGTH) => {
                 out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             }
             Encoder::Chunked(_) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Encoder::None | Encoder::Length(_) => {}
         }
-        if persist && !self.headers.contains_key(CONNECTION) {
+        if persist && !self.headers().contains_key(CONNECTION) {
             out.extend_from_slice(b"Connection: keep-alive\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -144,15 +217,15 @@ impl Head {
         if body.is_end_stream() {
             return Ok(Encoder::None);
         }
-        if self.headers.contains_key(CONTENT_LENGTH) {
-            let length = content_length(&self.headers);
+        if self.headers().contains_key(CONTENT_LENGTH) {
+            let length = content_length(self.headers());
             let length =
                 length.ok_or_else(|| CallError::unsupported("Content-Length is no number"))?;
             return Ok(Encoder::Length(length));
         }
         Ok(match body.size_hint().exact() {
             Some(length) => Encoder::Length(length),
-            None => Encoder::Chunked(self.headers.get_all(TRAILER).iter().cloned().collect()),
+            None => Encoder::Chunked(self.headers().get_all(TRAILER).iter().cloned().collect()),
         })
     }
 
@@ -161,8 +234,8 @@ impl Head {
         const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
         const ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-        let mut headers = HeaderMap::with_capacity(self.headers.len());
-        for (name, value) in &self.headers {
+        let mut headers = HeaderMap::with_capacity(self.headers().len());
+        for (name, value) in self.headers() {
             let hop = [CONNECTION, HOST, ALIVE, PROXY_CONNECTION].contains(name);
             if hop || (name == TE && value != "trailers") {
                 continue;
@@ -193,7 +266,7 @@ impl Head {
 
     /// The authority: the caller's Host, as over HTTP/1.1, or the target's.
     fn named(&self) -> Result<Authority, CallError> {
-        let mut hosts = self.headers.get_all(HOST).iter();
+        let mut hosts = self.headers().get_all(HOST).iter();
         match (hosts.next(), hosts.next()) {
             (None, _) => Ok(self.authority.clone()),
             (Some(host), None) if host == self.authority.as_str() => Ok(self.authority.clone()),
@@ -290,6 +363,31 @@ mod tests {
             written(&head, &key),
             "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nProxy-Authorization: Basic dTpw\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn shared_fields_are_written_as_a_requests_own() {
+        let own = head(Request::get("http://a.test:81/p?q").header("x-a", "1").header("B", ""));
+        let own = own.expect("a head");
+        let fields = Arc::new(SharedFields::new(own.headers().clone()).expect("fields"));
+        let (authority, path) = (own.authority.clone(), own.path.clone());
+        let shared = Head::shared(Method::GET, authority, path, fields).expect("a head");
+        let mut key = key("http://a.test:81");
+        assert_eq!(written(&shared, &key), written(&own, &key));
+        key.proxy = Some(crate::Proxy {
+            kind: crate::ProxyKind::Http,
+            host: "p.test".into(),
+            port: 3128,
+            credentials: Some(("u".into(), "p".into())),
+            tls: None,
+        });
+        assert_eq!(written(&shared, &key), written(&own, &key));
+        assert!(written(&own, &key).contains("Proxy-Authorization"));
+        for (name, value) in [("upgrade", "x"), ("authorization", "NTLM x")] {
+            let name = HeaderName::from_static(name);
+            let fields = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);
+            assert!(SharedFields::new(fields).is_err(), "{value}");
+        }
     }
 
     #[test]

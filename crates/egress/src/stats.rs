@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::origin::Noted;
-use crate::{Fate, Reason, Scheme};
+use crate::{Answer, CallError, Fate, Reason, Scheme};
 
 /// The statistics of one origin: of all keys with the same scheme, host and port.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,7 +89,15 @@ impl Counters {
         self.calls.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn answered(&self, reused: bool, scheme: Scheme) {
+    /// Counts a call that has ended.
+    pub(crate) fn ended(&self, result: &Result<Answer, CallError>, scheme: Scheme) {
+        match result {
+            Ok(answer) => self.answered(answer.timing.reused, scheme),
+            Err(error) => self.unanswered(error.fate, error.reason),
+        }
+    }
+
+    fn answered(&self, reused: bool, scheme: Scheme) {
         if reused {
             self.reused.fetch_add(1, Relaxed);
             if scheme == Scheme::Https {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, Request, StatusCode};
 
-use crate::Secured;
+use crate::{Interim, Secured};
 
 /// Receives what is sent and received for one call, as it happens. It is called where the call is polled, so it must not block.
 pub trait Tap: Send + Sync {
@@ -38,6 +38,14 @@ pub enum Sight<'a> {
     Request(&'a [u8]),
     /// The head of a response, interim ones included, in the same form.
     Answer(&'a [u8]),
+}
+
+/// Shows the head of a response to an observer.
+pub(crate) fn see_answer(tap: &dyn Tap, (status, headers, written): Interim<'_>) {
+    match written {
+        Some(written) => tap.see(Sight::Answer(written)),
+        None => tap.see(Sight::Answer(&answer_head(status, headers))),
+    }
 }
 
 /// A request of HTTP/2 as text.

@@ -125,6 +125,17 @@ impl Decoder {
         Ok(piece)
     }
 
+    /// Takes the rest of a body with a length from the buffer, if all of it is there, and drops it. Returns whether it was.
+    pub fn skip_rest(&mut self, input: &mut BytesMut) -> bool {
+        let State::Length(left) = self.0 else { return false };
+        let Some(left) = usize::try_from(left).ok().filter(|left| *left <= input.len()) else {
+            return false;
+        };
+        input.advance(left);
+        self.0 = State::Over;
+        true
+    }
+
     /// Ends the body with the connection. Returns whether it is complete.
     pub fn end(&mut self) -> bool {
         let whole = matches!(self.0, State::Close | State::Over);

@@ -63,13 +63,8 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &HeaderValue) {
 pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
-        for number in value.to_str().ok()?.split(',') {
-            let number = number.trim();
-            // `parse` would accept a sign.
-            if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            let number: u64 = number.parse().ok()?;
+        for number in value.as_bytes().split(|byte| *byte == b',') {
+            let number = digits(number.trim_ascii())?;
             if length.is_some_and(|length| length != number) {
                 return None;
             }
@@ -79,10 +74,21 @@ pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     length
 }
 
+/// Parses a number that has digits only.
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 /// Returns whether a comma-separated list has the word, in any case.
-pub(crate) fn has_word(value: &HeaderValue, word: &str) -> bool {
-    let list = value.to_str().unwrap_or_default();
-    list.split(',').any(|item| item.trim().eq_ignore_ascii_case(word))
+pub(crate) fn has_word(value: &HeaderValue, word: &[u8]) -> bool {
+    let mut list = value.as_bytes().split(|byte| *byte == b',');
+    list.any(|item| item.trim_ascii().eq_ignore_ascii_case(word))
 }
 
 /// Splits a field line at its colon without judging the name: for heads of CGI programs. `None`: the line has no colon.

@@ -1,5 +1,7 @@
 //! The end of a head: its first empty line.
 
+use memchr::memchr;
+
 /// Returns where the body begins: behind the first empty line. Lines may end in a bare LF (RFC 9112, 2.2).
 ///
 /// `searched`: how many bytes an earlier call has searched.
@@ -7,7 +9,7 @@ pub fn head_end(bytes: &[u8], searched: usize) -> Option<usize> {
     // The line's end and a CR may have been the last bytes of the earlier search.
     let mut at = searched.saturating_sub(2);
     loop {
-        at += bytes.get(at..)?.iter().position(|byte| *byte == b'\n')? + 1;
+        at += memchr(b'\n', bytes.get(at..)?)? + 1;
         match bytes.get(at..) {
             Some([b'\n', ..]) => return Some(at + 1),
             Some([b'\r', b'\n', ..]) => return Some(at + 2),

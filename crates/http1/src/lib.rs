@@ -12,6 +12,7 @@ mod fields;
 mod head_end;
 mod request;
 mod response;
+mod shared;
 mod spelling;
 
 mod decoder;

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 
 use crate::fields::{content_length, has_word};
 use crate::head_end::head_end;
+use crate::shared;
 
 /// Up to this number of fields, reading a head allocates no list of them.
 const MANY: usize = 256;
@@ -42,10 +43,16 @@ pub struct ResponseHead {
     pub reason: Option<Bytes>,
     /// The head's bytes as they arrived.
     pub written: Bytes,
+    /// The bytes behind the head that share its memory. They are also still in the buffer.
+    pub behind: Bytes,
     /// The connection persists after this response (RFC 9112, 9.3).
     pub keep_alive: bool,
     /// The peer has sent `Connection: keep-alive`.
     pub announces_keep_alive: bool,
+    /// Whether there is a `Transfer-Encoding`.
+    encoded: bool,
+    /// Whether there is a `Content-Length`.
+    measured: bool,
 }
 
 /// Why bytes are not the head of a response.
@@ -119,11 +126,13 @@ impl ResponseReader {
         if end > self.limits.bytes {
             return Err(BadHead::TooLarge);
         }
-        // A copy of its own: heads are small, and the buffer stays whole for what follows.
-        let written = Bytes::copy_from_slice(input.get(..end).unwrap_or_default());
+        // A copy of its own: heads are small, and the buffer stays whole for what follows. A small body is part of the copy.
+        let together = if input.len() <= shared::MOST { input.len() } else { end };
+        let mut written = shared::copied(input.get(..together).unwrap_or_default());
+        let behind = written.split_off(end);
         let head = read(&written, self.limits.fields)?;
         input.advance(end);
-        Ok(Some(head))
+        Ok(Some(ResponseHead { behind, ..head }))
     }
 }
 
@@ -220,19 +229,24 @@ fn read_with<'a>(
     let http11 = response.version == Some(1);
     let mut keep_alive = http11;
     let mut announces_keep_alive = false;
+    let (mut encoded, mut measured) = (false, false);
     let mut headers = HeaderMap::with_capacity(response.headers.len());
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let name = name.map_err(|_invalid| BadHead::Field)?;
         let value = HeaderValue::from_maybe_shared(written.slice_ref(field.value));
         let value = value.map_err(|_invalid| BadHead::Field)?;
-        if (name == CONTENT_LENGTH || name == TRANSFER_ENCODING) && !colon_follows(written, field) {
+        let (measures, encodes) = (name == CONTENT_LENGTH, name == TRANSFER_ENCODING);
+        if (measures || encodes) && !colon_follows(written, field) {
             return Err(BadHead::Field);
         }
+        measured |= measures;
+        encoded |= encodes;
         if name == CONNECTION {
-            let announces = has_word(&value, "keep-alive");
+            let announces = has_word(&value, b"keep-alive");
             announces_keep_alive |= announces;
-            keep_alive = if keep_alive { !has_word(&value, "close") } else { !http11 && announces };
+            keep_alive =
+                if keep_alive { !has_word(&value, b"close") } else { !http11 && announces };
         }
         headers.append(name, value);
     }
@@ -245,8 +259,11 @@ fn read_with<'a>(
         headers,
         reason,
         written: written.clone(),
+        behind: Bytes::new(),
         keep_alive,
         announces_keep_alive,
+        encoded,
+        measured,
     })
 }
 
@@ -257,12 +274,19 @@ fn colon_follows(written: &[u8], field: &httparse::Header<'_>) -> bool {
 }
 
 impl ResponseHead {
+    /// Returns whether both `Transfer-Encoding` and `Content-Length` say how the body is framed.
+    pub fn is_framed_twice(&self) -> bool {
+        self.encoded && self.measured
+    }
+
     /// Returns how the body is framed (RFC 9112, 6.3). Not for interim responses, which have no body.
     pub fn framing(&self, method: &Method) -> Result<Framing, BadHead> {
         if *method == Method::HEAD || matches!(self.status.as_u16(), 204 | 304) {
             return Ok(Framing::Length(0));
         }
-        if let Some(last) = self.headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+        if self.encoded
+            && let Some(last) = self.headers.get_all(TRANSFER_ENCODING).iter().next_back()
+        {
             if self.version == Version::HTTP_10 {
                 return Err(BadHead::Encoding);
             }
@@ -270,7 +294,7 @@ impl ResponseHead {
             let chunked = last.is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"));
             return Ok(if chunked { Framing::Chunked } else { Framing::Close });
         }
-        if !self.headers.contains_key(CONTENT_LENGTH) {
+        if !self.measured {
             return Ok(Framing::Close);
         }
         let length = content_length(&self.headers).ok_or(BadHead::Length)?;

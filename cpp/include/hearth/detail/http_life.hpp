@@ -101,9 +101,9 @@ inline void http::set_source(std::uint64_t length, body_source source, body_rewi
 }
 
 inline void http::gathered() {
-    tries_ = 0;
     if (auto all = engine_->all()) {
         few().all = std::move(all);
+        few_->tries = 0;
     } else if (few_) {
         few_->all = nullptr;
     }
@@ -114,7 +114,9 @@ inline bool http::has_callbacks() const noexcept {
 }
 
 inline std::optional<error> http::prepare() {
-    ++tries_;
+    if (intercepted()) {
+        ++few_->tries;
+    }
     if (!broken_ && intercepted()) {
         try {
             for (const auto &one : *few_->all) {
@@ -202,9 +204,9 @@ inline bool http::wants_another_try() {
         const auto kept = few_->all;
         const auto &all = *kept;
         for (auto one = all.rbegin(); one != all.rend(); ++one) {
-            again = (*one)->after(*this, tries_) == interceptor::verdict::again || again;
+            again = (*one)->after(*this, few_->tries) == interceptor::verdict::again || again;
         }
-        return again && tries_ <= 10 && !aborted_;
+        return again && few_->tries <= 10 && !aborted_;
     } catch (...) {
         answer_ = response(detail::thrown_error(std::current_exception()));
         return false;

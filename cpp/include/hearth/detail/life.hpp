@@ -47,6 +47,7 @@ namespace detail {
 struct of_start {
     std::unique_ptr<pledge> future;          // of launch()
     std::shared_ptr<const interceptors> all; // the engine's, from a start to its completion
+    std::uint8_t tries = 0;                  // of an intercepted start
 };
 
 // `Derived` is http or smtp, `Library` the functions of hearth.h that are its own. Derived says
@@ -232,7 +233,7 @@ protected:
         delivering, // its callback is running, or interceptors
     };
 
-    life(only_create, std::shared_ptr<engine> engine) : engine_(std::move(engine)) {}
+    life(only_create, const engine_use &engine) : engine_(engine) {}
     ~life() {
         Library::free(handle_);
     }
@@ -254,7 +255,7 @@ protected:
     // ---- states ----
 
     bool mine() const noexcept {
-        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+        return owner_.load(std::memory_order_relaxed) == thread_number::here();
     }
     bool settled() const noexcept {
         const auto now = state_.load(std::memory_order_acquire);
@@ -403,15 +404,15 @@ protected:
 
     void lost_by_fork() noexcept;
 
-    std::shared_ptr<engine> engine_;
+    engine_use engine_;
     handle *handle_ = nullptr;
     std::shared_ptr<Derived> self_; // while it is under way
     callback callback_;
     response answer_;
-    std::atomic<std::thread::id> owner_ = std::thread::id(); // of `starting` and `delivering`
-    std::atomic<unsigned> epoch_ = 0;                        // starts
-    std::atomic<unsigned> generation_ = 0;
     std::unique_ptr<of_start> few_;
+    std::atomic<std::uint32_t> owner_ = 0; // the thread of `starting` and `delivering`
+    std::atomic<unsigned> epoch_ = 0;      // starts
+    std::atomic<std::uint16_t> generation_ = 0;
     std::atomic<state> state_ = state::idle;
     std::atomic<bool> aborted_ = false;
     bool broken_ = false; // the request is invalid; answer_ has the reason

@@ -38,7 +38,7 @@ bool life<Derived, Library>::begin(
         ++epoch_;
         generation_ = places::generation();
         state_ = state::starting;
-        owner_ = std::this_thread::get_id();
+        owner_ = thread_number::here();
         aborted_ = false;
         gone = std::exchange(callback_, std::move(done));
         derived().gathered();
@@ -76,7 +76,7 @@ bool life<Derived, Library>::attempt() {
     {
         const locked lock(this);
         answer_ = response();
-        owner_ = std::thread::id();
+        owner_ = 0;
         generation_ = places::generation(); // an interceptor may have forked
         state_ = state::running;
     }
@@ -103,7 +103,7 @@ bool life<Derived, Library>::attempt() {
 template <typename Derived, typename Library>
 void life<Derived, Library>::refuse(error why) {
     const locked lock(this);
-    owner_ = std::this_thread::get_id();
+    owner_ = thread_number::here();
     answer_ = response(std::move(why));
     state_ = state::delivering;
 }
@@ -123,7 +123,7 @@ void life<Derived, Library>::complete(const hearth_response *lent) noexcept {
     {
         const std::lock_guard lock(places::of(this).mutex);
         answer_ = std::move(result);
-        owner_ = std::this_thread::get_id();
+        owner_ = thread_number::here();
         state_ = state::delivering;
     }
     if (!derived().again()) {
@@ -158,7 +158,7 @@ void life<Derived, Library>::deliver(bool tells) noexcept {
     if (thrown) {
         answer_ = response(thrown_error(thrown));
     }
-    owner_ = std::thread::id();
+    owner_ = 0;
     state_ = state::idle;
     if (few_ && few_->future) {
         // A failure has nothing that is worth moving, and its kind stays with the object.
@@ -198,7 +198,7 @@ void life<Derived, Library>::lost_by_fork() noexcept {
         answer_ = response(error_of_fork());
         // Its handle also belongs to the parent's start; the next start gets a new one.
         Library::free(std::exchange(handle_, nullptr));
-        owner_ = std::thread::id();
+        owner_ = 0;
         state_ = state::idle;
     }
     if (resumes && gone) {

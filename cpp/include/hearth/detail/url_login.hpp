@@ -22,6 +22,9 @@ struct url_login {
 };
 
 inline std::optional<url_login> login_of(std::string_view url) {
+    if (url.find('@') == std::string_view::npos) {
+        return std::nullopt; // most URLs
+    }
     const auto delimiter = [url](std::size_t from) {
         const auto ends = [](char c) { return c == '/' || c == '?' || c == '#'; };
         const auto at = std::find_if(url.begin() + from, url.end(), ends);

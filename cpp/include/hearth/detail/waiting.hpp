@@ -95,8 +95,8 @@ public:
     }
 
     // Changes in a forked child.
-    static unsigned generation() noexcept {
-        return all().generation_.load(std::memory_order_relaxed);
+    static std::uint16_t generation() noexcept {
+        return static_cast<std::uint16_t>(all().generation_.load(std::memory_order_relaxed));
     }
 
 private:
@@ -191,6 +191,18 @@ private:
 
     scope scope_; // the lock is gone before it
     std::lock_guard<std::mutex> lock_;
+};
+
+// The number of a thread, from 1 on. Half as large as its id.
+struct thread_number {
+    [[gnu::visibility("default")]] static std::uint32_t here() noexcept {
+        static std::atomic<std::uint32_t> last = 0;
+        thread_local std::uint32_t number = 0;
+        while (number == 0) {
+            number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+        }
+        return number;
+    }
 };
 
 // Whose callback this thread is in.

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn hearth_request_set_target(
         // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let target = request.engine.target(unsafe { bytes(url, url_size) }?)?;
         request.change(|spec| {
-            spec.method = method;
+            spec.set_method(method);
             spec.target = Some(target);
             Ok(())
         })

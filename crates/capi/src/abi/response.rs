@@ -197,7 +197,7 @@ pub unsafe extern "C" fn hearth_response_header(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_trailer_count(response: *const Response) -> usize {
     // SAFETY: `response` is NULL or a live handle (hearth.h).
-    unsafe { of(response, 0, |response| response.trailers.as_ref().map_or(0, HeaderMap::len)) }
+    unsafe { of(response, 0, |response| response.trailers.as_deref().map_or(0, HeaderMap::len)) }
 }
 
 /// # Safety
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn hearth_response_trailer_at(
     value: *mut Bytes,
 ) -> c_int {
     // SAFETY: `response` is NULL or a live handle (hearth.h).
-    unsafe { of(response, 0, |response| field(response.trailers.as_ref(), index, name, value)) }
+    unsafe { of(response, 0, |response| field(response.trailers.as_deref(), index, name, value)) }
 }
 
 /// # Safety

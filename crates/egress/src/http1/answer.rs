@@ -95,6 +95,33 @@ impl Http1Body {
         body
     }
 
+    /// Takes the body if its length is known and all of it has arrived. `behind`: a copy of what came with its head.
+    pub(crate) fn whole(&mut self, mut behind: Bytes) -> Option<Bytes> {
+        let length = self.length?;
+        let connection = match &mut self.connection {
+            Place::Gone => return Some(Bytes::new()),
+            Place::Here(connection) if connection.all_sent() => connection,
+            Place::Here(_) | Place::Shared { .. } => return None,
+        };
+        if (connection.input.len() as u64) < length {
+            return None;
+        }
+        let copied = usize::try_from(length).ok().filter(|length| *length <= behind.len());
+        let whole = match copied {
+            Some(length) if connection.body.skip_rest(&mut connection.input) => {
+                behind.truncate(length);
+                behind
+            }
+            _ => match connection.body.take(&mut connection.input) {
+                Ok(Piece::Data(data)) => data,
+                _ => return None,
+            },
+        };
+        self.received = length;
+        self.settle();
+        Some(whole)
+    }
+
     /// Starts a task that sends the rest of the request's body, however slowly the response is read.
     fn share(&mut self) {
         let Place::Here(connection) = std::mem::replace(&mut self.connection, Place::Gone) else {

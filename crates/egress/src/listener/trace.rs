@@ -13,7 +13,6 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use traces::{Context, Kind, Span, Tracer, method_name};
 
 use super::refusal::Refusal;
@@ -130,7 +129,7 @@ impl CallSpan {
         }
         failed(&mut span, status);
         if !answer.response.body().is_end_stream() {
-            let traced = |body| Traced { body, span: Some(span) }.boxed_unsync();
+            let traced = |body| AnswerBody::new(Traced { body, span: Some(span) });
             answer.response = answer.response.map(traced);
         }
         answer

@@ -23,7 +23,8 @@ use crate::{CallError, Key, Secured};
 #[derive(Debug)]
 pub(crate) enum Lease {
     Http1(Lease1),
-    Http2(Http2, StreamGuard),
+    /// Boxed, because leases are moved.
+    Http2(Box<Http2>, StreamGuard),
 }
 
 #[derive(Debug)]
@@ -125,9 +126,10 @@ impl Origin {
                 connection.leave(Arc::clone(self));
                 Lease::Http1(Lease1(Some(connection)))
             }
-            Taken::Http2(id, connection) => {
-                Lease::Http2(connection, StreamGuard { home: Arc::clone(self), id, ticket: None })
-            }
+            Taken::Http2(id, connection) => Lease::Http2(
+                Box::new(connection),
+                StreamGuard { home: Arc::clone(self), id, ticket: None },
+            ),
         }
     }
 }

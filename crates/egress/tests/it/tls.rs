@@ -52,7 +52,8 @@ async fn certificates_are_verified_as_by_curl() {
 #[tokio::test]
 async fn changed_authority_files_are_reloaded() {
     let all = certificates();
-    let origins = [showing(&all.origin), Origin::setup().tls(&all.origin).alpn(&[]).start()];
+    let http1 = Origin::setup().tls(&all.origin).alpn(&[]).script(routes).start();
+    let origins = [showing(&all.origin), http1];
     for origin in origins {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.pem");
@@ -66,7 +67,7 @@ async fn changed_authority_files_are_reloaded() {
         let engine = Engine::new(Options { ca: Some(file.clone()), ..Options::default() });
         let key = Key { trust: Trust::System, ..key(&origin) };
         // This connection is in use while the authorities change; it closes after its call.
-        let answer = within(engine.call(get(&key, "/"), |_| {})).await.expect("a head");
+        let answer = within(engine.call(get(&key, "/bytes/100000"), |_| {})).await.expect("a head");
         let in_use = usize::from(!answer.timing.http2);
         made(&engine, get(&key, "/")).await.expect("an answer");
         hold(&all.stranger);
