@@ -188,7 +188,7 @@ impl Ways {
         let name = ServerName::try_from(key.host.to_string())
             .map_err(|_name| CallError::unsupported("The host is no name for TLS"))?;
         let config = self.tls.config(key, http).await?;
-        let tls = TlsConnector::from(config).connect(name, socket).await;
+        let tls = TlsConnector::from(config).connect(name, socket.below_tls()).await;
         tls.map_err(|error| tls::refused(&error, &key.host, key.port))
     }
 

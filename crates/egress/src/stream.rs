@@ -1,14 +1,29 @@
 //! The byte stream below HTTP: a socket, with TLS or without.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
+use bytes::{Buf, Bytes};
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
+
+/// The most bytes that are read at once below TLS.
+const ROOM: usize = 64 << 10;
+
+thread_local! {
+    /// One buffer for all sockets of a thread: idle ones need no memory.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; ROOM]);
+}
+
+/// Calls a function with the thread's buffer, of [`ROOM`] bytes.
+pub(crate) fn with_buffer<T>(use_it: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    BUFFER.with_borrow_mut(use_it)
+}
 
 /// A socket that can report its end as soon as the kernel knows it.
 #[derive(Debug)]
@@ -16,6 +31,10 @@ pub(crate) struct Socket {
     wire: Wire,
     /// Whether reading asks the kernel although the reactor reports nothing: the reactor may be behind.
     probe: bool,
+    /// Whether one system call reads for several reads: rustls asks for 4 KB each time, a quarter of a record.
+    reads_ahead: bool,
+    /// Bytes that were read ahead.
+    ahead: Bytes,
 }
 
 #[derive(Debug)]
@@ -41,15 +60,41 @@ impl<T: AsyncRead + AsyncWrite> Duplex for T {}
 
 impl Socket {
     pub(crate) fn new(tcp: TcpStream) -> Self {
-        Self { wire: Wire::Tcp(tcp), probe: false }
+        Self::over(Wire::Tcp(tcp))
     }
 
     pub(crate) fn unix(unix: UnixStream) -> Self {
-        Self { wire: Wire::Unix(unix), probe: false }
+        Self::over(Wire::Unix(unix))
     }
 
     pub(crate) fn proxied(tls: TlsStream<TcpStream>) -> Self {
-        Self { wire: Wire::Proxied(Box::new(tls)), probe: false }
+        Self::over(Wire::Proxied(Box::new(tls)))
+    }
+
+    fn over(wire: Wire) -> Self {
+        Self { wire, probe: false, reads_ahead: false, ahead: Bytes::new() }
+    }
+
+    /// Reads ahead from now on.
+    pub(crate) fn below_tls(mut self) -> Self {
+        self.reads_ahead = true;
+        self
+    }
+
+    /// Reads as much as there is, and keeps what `buf` has no room for.
+    fn poll_read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        with_buffer(|buffer| {
+            let mut all = ReadBuf::new(buffer);
+            ready!(self.wire.stream().poll_read(cx, &mut all))?;
+            let (now, later) = all.filled().split_at(all.filled().len().min(buf.remaining()));
+            buf.put_slice(now);
+            self.ahead = Bytes::copy_from_slice(later);
+            Poll::Ready(Ok(()))
+        })
     }
 
     /// Returns the local address of a TCP socket.
@@ -69,7 +114,13 @@ impl AsyncRead for Socket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.ahead.has_remaining() {
+            let length = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let polled = match &mut this.wire {
+            _ if this.reads_ahead => this.poll_read_ahead(cx, buf),
             Wire::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             other => other.stream().poll_read(cx, buf),
         };

@@ -10,7 +10,8 @@
 #include "ext/curl/info.h"
 
 static CURL *easy_init(void) {
-    CURL *curl = libcurl.easy_init();
+    CURL *spare = handle_take_spare();
+    CURL *curl = spare != NULL ? spare : libcurl.easy_init();
     if (curl != NULL) {
         handle_new(curl);
     }
@@ -51,12 +52,16 @@ static CURLcode easy_setopt(CURL *curl, CURLoption option, ...) {
 static CURLcode easy_perform(CURL *curl) {
     struct handle *handle = handle_of(curl);
     if (handle == NULL || handle->way != WAY_NONE || !hop_begin(handle, true)) {
+        if (handle != NULL) {
+            handle->by_libcurl = true;
+        }
         return libcurl.easy_perform(curl);
     }
-    CURLcode code = hop_perform(handle);
-    while (hop_end(handle, &code)) {
+    CURLcode code;
+    do {
+        handle->by_libcurl |= handle->way != WAY_FAST;
         code = hop_perform(handle);
-    }
+    } while (hop_end(handle, &code));
     return code;
 }
 
@@ -92,7 +97,9 @@ static void easy_cleanup(CURL *curl) {
     if (handle != NULL) {
         multi_forget(handle);
     }
-    libcurl.easy_cleanup(curl);
+    if (handle == NULL || !handle_spare(handle)) {
+        libcurl.easy_cleanup(curl);
+    }
     if (handle != NULL) {
         handle_free(handle);
     }

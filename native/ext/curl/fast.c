@@ -25,10 +25,16 @@ static curl_off_t now(void) {
     return (curl_off_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
+static void copy_text(char *to, size_t room, const char *text, size_t len) {
+    size_t most = len < room ? len : room - 1;
+    memcpy(to, text, most);
+    to[most] = '\0';
+}
+
 static CURLcode fail(const struct handle *handle, CURLcode code, const char *message) {
     char *buffer = handle_pointer(handle, CURLOPT_ERRORBUFFER);
     if (buffer != NULL) {
-        snprintf(buffer, CURL_ERROR_SIZE, "%s", message);
+        copy_text(buffer, CURL_ERROR_SIZE, message, strlen(message));
     }
     return code;
 }
@@ -139,7 +145,7 @@ static bool to_application(void *arg, char *bytes, size_t len) {
 }
 
 static bool is_older_than(unsigned version) {
-    return libcurl.version_info(CURLVERSION_NOW)->version_num < version;
+    return libcurl_version < version;
 }
 
 /* Uses the wording of the loaded libcurl. Version 8.x reports the numbers, and counts only the
@@ -196,10 +202,6 @@ static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t 
         at += piece;
     }
     return CURLE_OK;
-}
-
-static void copy_text(char *to, size_t room, const char *text, size_t len) {
-    snprintf(to, room, "%.*s", (int)(len < room ? len : room - 1), text);
 }
 
 static void note_answer(struct handle *handle, const struct call_answer *answer) {

@@ -3,7 +3,7 @@
 
 static bool text_info(const struct handle *handle, CURLINFO info, const char **text) {
     const struct fast *fast = &handle->fast;
-    bool lower_case = libcurl.version_info(CURLVERSION_NOW)->version_num >= 0x080900;
+    bool lower_case = libcurl_version >= 0x080900;
     switch ((int)info) {
     case CURLINFO_EFFECTIVE_URL:
         *text = fast->url;

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 256, SHARES = 16 };
+enum { BUCKETS = 256, SHARES = 16, SPARE = 4 };
 static struct handle *buckets[BUCKETS];
+static CURL *spare[SPARE];
+static size_t spare_count;
 /* At most this many share objects are told apart; the others count as sharing cookies. */
 static CURLSH *cookie_shares[SHARES];
 static bool shares_overflow;
@@ -74,6 +76,25 @@ struct handle *handle_new(CURL *curl) {
     return handle;
 }
 
+bool handle_spare(const struct handle *handle) {
+    if (handle->by_libcurl || handle->lasting || spare_count == SPARE) {
+        return false;
+    }
+    libcurl.easy_reset(handle->curl);
+    spare[spare_count++] = handle->curl;
+    return true;
+}
+
+CURL *handle_take_spare(void) {
+    return spare_count > 0 ? spare[--spare_count] : NULL;
+}
+
+void handles_drop_spare(void) {
+    while (spare_count > 0) {
+        libcurl.easy_cleanup(spare[--spare_count]);
+    }
+}
+
 static void drop_options(struct handle *handle) {
     for (size_t i = 0; i < handle->option_count; i++) {
         free(handle->options[i].text);
@@ -120,6 +141,7 @@ static void keep_fields(struct handle *handle, const char *bytes) {
 
 struct handle *handle_copy(const struct handle *from, CURL *curl) {
     struct handle *handle = handle_new(curl);
+    handle->lasting = true;
     handle->options = expect_memory(calloc(from->option_count + 1, sizeof *handle->options));
     handle->option_room = from->option_count + 1;
     handle->option_count = from->option_count;
@@ -262,6 +284,12 @@ static void keep_method(struct handle *handle, CURLoption option, long number, v
     }
 }
 
+/* Returns whether curl_easy_reset() leaves the option, or it is not known to clear it. */
+static bool lasts(CURLoption option) {
+    return option == CURLOPT_SHARE || option == CURLOPT_COOKIESESSION ||
+           rule_of(option) == RULE_DIRECT || rule_of(option) == RULE_DIRECT_UNLESS_ONE;
+}
+
 void handle_keep(struct handle *handle, CURLoption option, long number, void *pointer) {
     if (option == CURLOPT_TIMEOUT || option == CURLOPT_CONNECTTIMEOUT) {
         /* one setting under two names */
@@ -269,6 +297,7 @@ void handle_keep(struct handle *handle, CURLoption option, long number, void *po
         number = number > LONG_MAX / 1000 ? LONG_MAX : number * 1000;
     }
     keep_method(handle, option, number, pointer);
+    handle->lasting |= handle->cookie_engine || lasts(option);
     const char *text = pointer;
     switch (rule_of(option)) {
     case RULE_INDIFFERENT:

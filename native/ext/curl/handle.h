@@ -130,8 +130,10 @@ struct handle {
     long fields_size; /* CURLOPT_POSTFIELDSIZE; -1: up to the NUL */
 
     enum way way;
-    bool alone;                   /* the call is curl_easy_perform()'s */
-    bool quiet;                   /* libcurl's CURLOPT_NOSIGNAL is ours: hop_restore_signals() */
+    bool alone;      /* the call is curl_easy_perform()'s */
+    bool quiet;      /* libcurl's CURLOPT_NOSIGNAL is ours: hop_restore_signals() */
+    bool by_libcurl; /* libcurl has made a transfer with it, or may have */
+    bool lasting;    /* an option was set that curl_easy_reset() leaves, or may leave */
     struct text control, request; /* of a step without libcurl */
     struct fast fast;
     CURLM *multi;               /* the call is made by it */
@@ -172,6 +174,12 @@ struct handle *handle_copy(const struct handle *from, CURL *curl);
 void handle_free(struct handle *handle);
 /* The effect of curl_easy_reset(). */
 void handle_reset(struct handle *handle);
+
+/* Handles of libcurl that are as new, for the next curl_easy_init(): libcurl takes longer to make one than the call takes here.
+ * False: this one cannot be kept. NULL: there is none. */
+bool handle_spare(const struct handle *handle);
+CURL *handle_take_spare(void);
+void handles_drop_spare(void);
 
 /* An option as given to curl_easy_setopt(), once libcurl has taken it. */
 void handle_keep(struct handle *handle, CURLoption option, long number, void *pointer);

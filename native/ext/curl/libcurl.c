@@ -20,6 +20,7 @@ enum { SLOT_OF_CALL = -1, SLOT_OF_ADDRESS = -1 };
 #endif
 
 struct libcurl libcurl;
+unsigned libcurl_version;
 
 /* The oldest supported libcurl: it passes whole header lines to the callback, and has CURLINFO_*_T. */
 enum { OLDEST = 0x074400 };
@@ -204,6 +205,8 @@ const char *libcurl_take_over(const void *inside) {
     if (version->version_num < OLDEST || (version->features & CURL_VERSION_UNIX_SOCKETS) == 0) {
         return "libcurl is too old, or cannot use unix sockets";
     }
+    /* asking again would cost as much as sending a call */
+    libcurl_version = version->version_num;
     find_slots(&object);
     if (!every_function_has_a_slot()) {
         return "ext-curl calls libcurl in an unknown way";

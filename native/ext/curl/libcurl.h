@@ -36,6 +36,9 @@ struct libcurl {
 /* libcurl's own functions. Static; valid once libcurl_take_over() has succeeded. */
 extern struct libcurl libcurl;
 
+/* Its version, as in CURL_VERSION_BITS. */
+extern unsigned libcurl_version;
+
 /* What ext-curl calls instead: the members named in LIBCURL_REPLACED. Static. */
 extern const struct libcurl libcurl_replacements;
 

@@ -98,6 +98,9 @@ static void leave(struct multi *multi, struct handle *handle) {
 CURLMcode multi_add_handle(CURLM *curl_multi, CURL *curl) {
     struct handle *handle = handle_of(curl);
     struct multi *multi = multi_of(curl_multi);
+    if (handle != NULL) {
+        handle->by_libcurl = true;
+    }
     if (multi != NULL && handle != NULL && limits_holds(&multi->limits, handle)) {
         return CURLM_ADDED_ALREADY;
     }

@@ -127,15 +127,18 @@ static bool add_string(struct text *control, const char *key, const char *value)
     text_append(control, ", ", 2);
     text_append(control, key, strlen(key));
     text_append(control, "=\"", 2);
+    const char *from = value;
     for (; *value != '\0'; value++) {
         if (*value < ' ' || *value > '~') {
             return false;
         }
         if (*value == '"' || *value == '\\') {
+            text_append(control, from, (size_t)(value - from));
             text_append(control, "\\", 1);
+            from = value;
         }
-        text_append(control, value, 1);
     }
+    text_append(control, from, (size_t)(value - from));
     text_append(control, "\"", 1);
     return true;
 }

@@ -259,6 +259,7 @@ unsigned long egress_fast_calls(void) {
 
 void egress_shutdown(int module_number) {
     if (hooked) {
+        handles_drop_spare();
         libcurl_give_back();
         hooked = false;
     }

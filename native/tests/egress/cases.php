@@ -312,6 +312,12 @@ return function (string $http, string $https): array {
                 curl_setopt($curl, CURLOPT_URL, "$base/headers");
                 return [seen($curl, curl_exec($curl)), count(curl_getinfo($curl, CURLINFO_COOKIELIST))];
             },
+            "$scheme: a handle after another" => function () use ($base) {
+                run("$base/headers", [CURLOPT_POSTFIELDS => 'x', CURLOPT_HTTPHEADER => ['X-Before: 1'], CURLOPT_USERAGENT => 'before',
+                    CURLOPT_CUSTOMREQUEST => 'PUT', CURLOPT_COOKIE => 'a=b', CURLOPT_REFERER => 'http://before.test/', CURLOPT_HEADER => true]);
+                // It may be the same one for libcurl: nothing of the other is left.
+                return run("$base/headers");
+            },
             "$scheme: a handle twice" => function () use ($base) {
                 $curl = handle("$base/headers", [CURLOPT_POSTFIELDS => 'x']);
                 $first = seen($curl, curl_exec($curl));

@@ -17,7 +17,7 @@ final class Egress
     private const FAST_OF_BOTH = [
         'asked to be compressed', 'compressed with gzip', 'compressed twice', 'compressed twice, said twice', 'compressed, and the callback refuses',
         'compressed, not said',
-        'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
+        'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle after another', 'a handle twice',
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
         'an empty answer', 'fields without value', 'body callback', 'body callback that refuses', 'callback that calls',
         'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',

@@ -10,7 +10,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const OURS: &str = "hearth-";
 
 /// Returns the fields of a request as the origin gets them, `Host` included.
-pub(crate) fn of_request(fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
+pub(crate) fn of_request(mut fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
+    if all_pass(&fields)
+        && let Some(value) = fields.get_mut(HOST)
+    {
+        *value = host.clone();
+        return fields;
+    }
     let mut passed = HeaderMap::with_capacity(fields.len() + 1);
     if !fields.contains_key(HOST) {
         passed.insert(HOST, host.clone());
@@ -41,6 +47,11 @@ pub(crate) fn of_trailers(fields: HeaderMap) -> HeaderMap {
 /// Returns whether the caller wants to upgrade from HTTP/1.1 to something other than HTTP/2.
 pub(crate) fn wants_upgrade(fields: &HeaderMap) -> bool {
     fields.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
+}
+
+/// Returns whether all fields are end-to-end ones, as in most messages.
+pub(crate) fn all_pass(fields: &HeaderMap) -> bool {
+    fields.keys().all(is_end_to_end)
 }
 
 /// Returns the end-to-end fields (RFC 9110, 7.6.1), in order.

@@ -11,6 +11,7 @@ pub(super) mod heads;
 mod link;
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,7 @@ use self::link::{Asked, Gone, Link, Out, Upload};
 use super::control::{self, Control};
 use super::prepare::{Counted, HEAD_TIMEOUT, Listener, final_answer};
 use super::refusal::Refusal;
+use super::target;
 use super::trace::CallSpan;
 use super::wire::left;
 use crate::request::Spelled;
@@ -90,7 +92,15 @@ pub(super) async fn serve(
         },
         () = drain.cancelled() => return,
     };
-    let mut caller = Caller { listener: &listener, link: &link, uid, authentic, known: None };
+    let mut caller = Caller {
+        listener: &listener,
+        link: &link,
+        uid,
+        authentic,
+        known: None,
+        out: Out::default(),
+        address: None,
+    };
     loop {
         let asked = tokio::select! {
             biased;
@@ -132,6 +142,10 @@ struct Caller<'a> {
     authentic: bool,
     /// The last options, because most calls have the same.
     known: Option<(Bytes, Control)>,
+    /// The buffer of the last response.
+    out: Out,
+    /// The address of the last response and its text, because most calls go to the same.
+    address: Option<(IpAddr, String)>,
 }
 
 impl Caller<'_> {
@@ -144,7 +158,13 @@ impl Caller<'_> {
             Err(refusal) => Ok(Err(refusal)),
         };
         let done = match called {
-            Ok(Ok(answer)) => self.pass_on(answer).await,
+            Ok(Ok(answer)) => {
+                let mut out = std::mem::take(&mut self.out);
+                let done = self.pass_on(answer, &mut out).await;
+                out.clear();
+                self.out = out;
+                done
+            }
             Ok(Err(refusal)) => {
                 listener.shared.counters.refused(&origin, &refusal);
                 let mut out = Out::default();
@@ -178,8 +198,10 @@ impl Caller<'_> {
         if !self.authentic {
             return Err(Refusal::token());
         }
-        let mut head = ::http1::to_parts(&asked.head, facts.fields)
-            .ok_or_else(|| Refusal::request("the head is no request"))?;
+        let Some(mut head) = ::http1::to_parts(&asked.head, facts.fields) else {
+            target::check(facts.target)?;
+            return Err(Refusal::request("the head is no request"));
+        };
         head.extensions.insert(Spelled(asked.head.clone()));
         let body = self.body(&asked, &head.headers)?;
         let options = asked.control;
@@ -252,10 +274,9 @@ impl Caller<'_> {
     }
 
     /// Passes on the response as it arrives: all available bytes in one write.
-    async fn pass_on(&self, answer: Answer) -> Result<(), Gone> {
-        let mut out = Out::default();
+    async fn pass_on(&mut self, answer: Answer, out: &mut Out) -> Result<(), Gone> {
         self.link.take_later(&mut out.frames);
-        let mut ended = !put_answer(&mut out.frames, &answer);
+        let mut ended = !put_answer(&mut out.frames, &answer, &mut self.address);
         let mut body = answer.response.into_body();
         let passed = poll_fn(|cx| {
             loop {
@@ -276,7 +297,7 @@ impl Caller<'_> {
                         self.link.poll_beside(cx).map(Err)
                     };
                 }
-                match self.link.poll_write(cx, &mut out) {
+                match self.link.poll_write(cx, out) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(gone)) => return Poll::Ready(Err(gone)),
                     Poll::Pending => return self.link.poll_left(cx).map(Err),
@@ -286,7 +307,7 @@ impl Caller<'_> {
         .await;
         if matches!(passed, Err(Gone::Aborted)) {
             // A started frame is written to its end, so that frames stay whole.
-            self.link.write(&mut out).await?;
+            self.link.write(out).await?;
         }
         passed
     }
@@ -321,14 +342,22 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
 }
 
 /// Writes the head of the response. Returns false if it does not fit; FAILED is written instead.
-fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
+fn put_answer(out: &mut Vec<u8>, answer: &Answer, known: &mut Option<(IpAddr, String)>) -> bool {
     let response = &answer.response;
     let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } =
         answer.timing;
     let written = answer.written.as_deref();
     let head = heads::answer(response.status(), response.headers(), written, http2);
     let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    let ip = address.map(|address| address.ip().to_string()).unwrap_or_default();
+    let ip = match address.map(|address| address.ip()) {
+        None => "",
+        Some(ip) => {
+            if known.as_ref().is_none_or(|(last, _)| *last != ip) {
+                *known = Some((ip, ip.to_string()));
+            }
+            known.as_ref().map_or("", |(_, text)| text)
+        }
+    };
     let answer = AnswerHead {
         resolved: micros(resolved),
         connected: micros(connected),
@@ -362,7 +391,7 @@ fn gather(body: &mut AnswerBody, out: &mut Vec<u8>, cx: &mut Context<'_>) -> Pol
                 Ok(data) => wire::send::response_body(out, &data),
                 Err(frame) => {
                     let fields = frame.into_trailers().unwrap_or_default();
-                    wire::send::trailers(out, &heads::fields(fields));
+                    wire::send::trailers(out, &heads::fields(&fields));
                 }
             }
             true

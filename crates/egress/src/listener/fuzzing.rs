@@ -20,7 +20,8 @@ pub fn head(bytes: &[u8]) {
     let Some((_, text)) = bytes.split_first() else { return };
     let Ok(Some(end)) = ::http1::strict_end(text, 0) else { return };
     let Ok(facts) = ::http1::check(&text[..end]) else { return };
-    if facts.fields > FIELDS || check(facts.target).is_err() {
+    let Ok(uri) = check(facts.target) else { return };
+    if facts.fields > FIELDS {
         return;
     }
     let mut fields = vec![::http1::EMPTY_FIELD; FIELDS];
@@ -30,7 +31,7 @@ pub fn head(bytes: &[u8]) {
         let name = HeaderName::from_bytes(field.name.as_bytes()).expect("a token");
         map.append(name, HeaderValue::from_bytes(field.value).expect("no control characters"));
     }
-    match target(facts.target, &map) {
+    match target(facts.target, uri, &map) {
         Ok(target) => {
             assert!(!target.host.is_empty() && target.port > 0);
             assert_eq!(target.uri.scheme_str().map(str::len), Some(target.scheme.word().len()));

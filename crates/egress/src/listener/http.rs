@@ -37,6 +37,7 @@ use super::files::Files;
 use super::prepare::{CHEAP_FIELDS, Counted, HEAD, HEAD_TIMEOUT, Listener, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
+use super::target::check;
 use super::trace::CallSpan;
 use super::wire::{Injected, Outgoing, Wire, left};
 use crate::peer::Allowed;
@@ -179,7 +180,8 @@ impl Listener {
         };
         let bytes = bytes.freeze();
         let counted = Counted::new(&self.shared.counters);
-        let facts = match self.admit(&bytes[..end], uid, &counted) {
+        let admitted = self.admit(&bytes[..end], uid, &counted);
+        let facts = match admitted.and_then(|facts| check(facts.target).map(|_uri| facts)) {
             Ok(facts) => facts,
             Err(refusal) => return self.refuse(stream, &refusal).await,
         };

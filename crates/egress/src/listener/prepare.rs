@@ -18,7 +18,7 @@ use super::files::Files;
 use super::http::ListenerOptions;
 use super::refusal::Refusal;
 use super::shortage::Reserve;
-use super::target::{self, Target, target};
+use super::target::{Target, target};
 use super::trace::{self, CallSpan};
 use crate::peer::Allowed;
 use crate::request::signs_in;
@@ -104,7 +104,6 @@ impl Listener {
         if !self.shared.allowed.may_call(uid) {
             return Err(Refusal::user(uid));
         }
-        target::check(facts.target)?;
         if counted.before >= self.shared.options.callers {
             return Err(Refusal::full(counted.before));
         }
@@ -121,7 +120,8 @@ impl Listener {
         options: impl FnOnce(&HeaderMap) -> Result<Control, Refusal>,
         origin: &mut String,
     ) -> Result<(Call, Control, CallSpan), Refusal> {
-        let target = target(written, &head.headers)?;
+        let target = target(written, head.uri.clone(), &head.headers)?;
+        origin.reserve("https://".len() + target.authority.len());
         origin.push_str(target.scheme.word());
         origin.push_str("://");
         origin.push_str(&target.authority);

@@ -27,20 +27,17 @@ pub(crate) struct Target {
     pub(crate) authority: String,
 }
 
-/// Returns whether the target is a URI: hyper answers others by itself, and such an answer could be taken for the
+/// Parses a target that has to be a URI: hyper answers others by itself, and such an answer could be taken for the
 /// origin's.
-pub(crate) fn check(written: &str) -> Result<(), Refusal> {
-    let parsed = written.parse::<Uri>();
-    parsed.map(drop).map_err(|_invalid| Refusal::target("the target is no URI that we know"))
+pub(crate) fn check(written: &str) -> Result<Uri, Refusal> {
+    written.parse().map_err(|_invalid| Refusal::target("the target is no URI that we know"))
 }
 
-/// Parses the target. `written`: the target as received, because [`Uri`] drops fragments.
-pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusal> {
+/// Finds the origin. `written`: the target as received, because its [`Uri`] has lost the fragment.
+pub(crate) fn target(written: &str, uri: Uri, fields: &HeaderMap) -> Result<Target, Refusal> {
     if written.contains('#') {
         return Err(Refusal::target("the target has a fragment"));
     }
-    let uri: Uri =
-        written.parse().map_err(|_invalid| Refusal::target("the target is no URI that we know"))?;
     let mut origins = fields.get_all(ORIGIN).iter();
     let uri = match (origins.next(), origins.next(), uri.scheme().is_some()) {
         (None, _, true) => uri,
@@ -69,6 +66,7 @@ pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusa
         return Err(Refusal::target("the target has no host"));
     }
     if let Some(named) = fields.get(HOST)
+        && named != authority.as_str()
         && named != OURS
         && !named.is_empty()
     {
@@ -137,7 +135,7 @@ mod tests {
         for (name, value) in fields {
             map.append(*name, HeaderValue::from_static(value));
         }
-        target(written, &map).map_err(|refusal| refusal.word)
+        check(written).and_then(|uri| target(written, uri, &map)).map_err(|refusal| refusal.word)
     }
 
     #[test]

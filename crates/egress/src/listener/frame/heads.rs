@@ -27,21 +27,31 @@ fn made(status: StatusCode, fields: &HeaderMap, http2: bool) -> BytesMut {
     let mut head = BytesMut::with_capacity(512);
     if http2 {
         // As libcurl writes it, lib/http2.c.
-        head.extend_from_slice(format!("HTTP/2 {:03} \r\n", status.as_u16()).as_bytes());
+        for part in [b"HTTP/2 ", status.as_str().as_bytes(), b" \r\n"] {
+            head.extend_from_slice(part);
+        }
     } else {
         let reason = status.canonical_reason().unwrap_or_default();
         put_status_line(&mut head, status.as_str(), reason);
     }
-    head.unsplit(self::fields(fields.clone()));
+    put_fields(&mut head, fields);
     head.extend_from_slice(b"\r\n");
     head
 }
 
 /// Returns the field lines.
-pub(super) fn fields(fields: HeaderMap) -> BytesMut {
+pub(super) fn fields(fields: &HeaderMap) -> BytesMut {
     let mut lines = BytesMut::with_capacity(256);
-    put_all(&mut lines, &passing::of_answer(fields));
+    put_fields(&mut lines, fields);
     lines
+}
+
+fn put_fields(lines: &mut BytesMut, fields: &HeaderMap) {
+    if passing::all_pass(fields) {
+        put_all(lines, fields);
+    } else {
+        put_all(lines, &passing::of_answer(fields.clone()));
+    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
+use crate::stream::with_buffer;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use wire::{CallBody, FromCaller, HEADER_LEN, Header, Kind, Malformed, OPENING, Sender};
 
 /// The bytes that are read at once.
 const ROOM: usize = 8 << 10;
+/// The size of the buffer that stays between two calls.
+const KEPT: usize = 4 << 10;
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
 const LATER: usize = 64 << 10;
 
@@ -67,6 +72,13 @@ impl Out {
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
+
+    /// Removes all frames. A small buffer stays for the next call.
+    pub(super) fn clear(&mut self) {
+        self.written = 0;
+        self.frames.clear();
+        self.frames.shrink_to(KEPT);
+    }
 }
 
 /// Frames for the next boundary between frames.
@@ -85,10 +97,13 @@ impl Input {
             Ok(Some(header)) => header.frame_len().saturating_sub(self.buffer.len()) + 1,
             _ => 0,
         };
-        self.buffer.reserve(room.max(ROOM));
         loop {
             let read = match ready!(stream.poll_read_ready(cx)) {
-                Ok(()) => stream.try_read_buf(&mut self.buffer),
+                Ok(()) if room > ROOM => {
+                    self.buffer.reserve(room);
+                    stream.try_read_buf(&mut self.buffer)
+                }
+                Ok(()) => read_once(stream, &mut self.buffer),
                 Err(error) => Err(error),
             };
             return Poll::Ready(match read {
@@ -125,6 +140,21 @@ impl Input {
             ready!(self.poll_more(stream, cx))?;
         }
     }
+}
+
+/// Reads at most [`ROOM`] bytes. After a short read the next one waits for the reactor, without a system call that finds nothing.
+fn read_once(stream: &UnixStream, buffer: &mut BytesMut) -> io::Result<usize> {
+    let mut read = 0;
+    // The reactor's state is that of the time before the read: data that arrive behind it are not overlooked.
+    let tried = stream.try_io(Interest::READABLE, || {
+        with_buffer(|bytes| {
+            let bytes = bytes.get_mut(..ROOM).unwrap_or_default();
+            read = rustix::net::recv(stream, &mut *bytes, RecvFlags::empty())?.1;
+            buffer.extend_from_slice(bytes.get(..read).unwrap_or_default());
+            if (1..ROOM).contains(&read) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
+        })
+    });
+    if read > 0 { Ok(read) } else { tried }
 }
 
 /// The error of a frame that is not allowed at this point.
