@@ -98,15 +98,15 @@ pub(crate) fn poll_once(poll: &OwnedFd) -> std::io::Result<()> {
 /// Takes this program's code out of the process's resident memory, and returns the address range. What runs later is mapped again from
 /// the page cache; what only the start has run, which is most of it, is not.
 pub(crate) fn give_back_code() -> Option<std::ops::Range<usize>> {
-    let here = give_back_code as fn() -> Option<std::ops::Range<usize>> as usize;
+    let here = (give_back_code as *const ()).addr();
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let code = maps.lines().filter_map(|line| {
+    let mut code = maps.lines().filter_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let number = |digits| usize::from_str_radix(digits, 16).ok();
         rest.starts_with("r-xp ").then_some(number(start)?..number(end)?)
     });
-    let code = code.filter(|range| range.contains(&here)).last()?;
+    let code = code.find(|range| range.contains(&here))?;
     // SAFETY: no one may write to these private pages of a file, so all of them are the file's, and madvise(2) changes no byte of them.
     let done =
         unsafe { libc::madvise(code.start as *mut libc::c_void, code.len(), libc::MADV_DONTNEED) };
