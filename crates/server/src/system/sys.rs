@@ -97,6 +97,7 @@ pub(crate) fn poll_once(poll: &OwnedFd) -> std::io::Result<()> {
 
 /// Takes this program's code out of the process's resident memory, and returns the address range. What runs later is mapped again from
 /// the page cache; what only the start has run, which is most of it, is not.
+#[expect(clippy::fn_to_numeric_cast_any, reason = "an address inside of the code")]
 pub(crate) fn give_back_code() -> Option<std::ops::Range<usize>> {
     let here = (give_back_code as *const ()).addr();
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
