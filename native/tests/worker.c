@@ -24,7 +24,7 @@ static void model_request(void) {
     expect_answer(&worker, "fatal.php", "/fatal.php", 500, "before");
     expect_answer(&worker, "exit.php", "/exit.php", 200, "before shutdown destructor");
     expect_answer(&worker, "none.php", "/none.php", 404, "File not found.\n");
-    expect_answer(&worker, "functions.php", "/functions.php", 200, "26 functions compared\n");
+    expect_answer(&worker, "functions.php", "/functions.php", 200, "29 functions compared\n");
     check(taken(&worker) == 7, "the worker counts the requests taken");
     expect_answer(&worker, "hello.php", "/hello.php", 200, "hello world\n");
     check(taken(&worker) == 8, "and each one more");
