@@ -10,7 +10,7 @@ help: ## this list
 demo: ## install what is missing, build, serve the Laravel example; prints its addresses (HEARTH_TARBALL=FILE: do not build)
 	@scripts/demo
 
-test: ## install what is missing, build, run the quick tests (13 minutes on two cores); the last line counts them
+test: ## install what is missing, build, run the quick tests (11 minutes on two cores); the last line counts them
 	@scripts/test
 
 test-all: ## every test: all models, sanitizers, Debian packages, other PHPs, …; the last line counts them
