@@ -3,9 +3,9 @@
 #include "ext/curl/egress.h"
 #include "ext/streams/streams.h"
 #include "function_statics.h"
-#include "object_properties.h"
 #include "header_line.h"
 #include "host.h"
+#include "object_properties.h"
 #include "publish.h"
 #include "sockets.h"
 

@@ -348,16 +348,20 @@ mod tests {
         );
     }
 
-    #[test]
-    fn http1_through_a_proxy_has_the_whole_target() {
-        let mut key = key("http://a.test");
-        key.proxy = Some(crate::Proxy {
+    fn proxy() -> crate::Proxy {
+        crate::Proxy {
             kind: crate::ProxyKind::Http,
             host: "p.test".into(),
             port: 3128,
             credentials: Some(("u".into(), "p".into())),
             tls: None,
-        });
+        }
+    }
+
+    #[test]
+    fn http1_through_a_proxy_has_the_whole_target() {
+        let mut key = key("http://a.test");
+        key.proxy = Some(proxy());
         let head = head(Request::get("http://a.test")).expect("a head");
         assert_eq!(
             written(&head, &key),
@@ -374,13 +378,7 @@ mod tests {
         let shared = Head::shared(Method::GET, authority, path, fields).expect("a head");
         let mut key = key("http://a.test:81");
         assert_eq!(written(&shared, &key), written(&own, &key));
-        key.proxy = Some(crate::Proxy {
-            kind: crate::ProxyKind::Http,
-            host: "p.test".into(),
-            port: 3128,
-            credentials: Some(("u".into(), "p".into())),
-            tls: None,
-        });
+        key.proxy = Some(proxy());
         assert_eq!(written(&shared, &key), written(&own, &key));
         assert!(written(&own, &key).contains("Proxy-Authorization"));
         for (name, value) in [("upgrade", "x"), ("authorization", "NTLM x")] {

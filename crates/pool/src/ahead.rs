@@ -148,7 +148,7 @@ struct Line {
     since: Option<Instant>,
     /// Frames of requests with the worker that are to be written at the end of the turn.
     unsent: Vec<u8>,
-    /// The worker got a request in this turn, and gets others until the line is full.
+    /// The worker got a request since the last flush, and gets others until the line is full.
     filling: bool,
 }
 
@@ -198,7 +198,6 @@ impl Lines {
     pub(crate) fn begin(&mut self, worker: &mut Worker, now: Instant) {
         let port = &worker.port;
         port.set_open(false);
-        port.set_waited(false);
         port.set_long(self.service.is_long());
         let line = self.of.entry(port.info.slot).or_insert_with(|| Line {
             port: Arc::clone(port),
@@ -207,7 +206,7 @@ impl Lines {
             unsent: Vec::new(),
             filling: false,
         });
-        line.since = Some(now);
+        line.start(now);
         worker.outgoing.clear();
         if !line.unsent.is_empty() {
             line.flush();
@@ -224,7 +223,7 @@ impl Lines {
         }
         let line = self.of.get_mut(&worker.info.slot)?;
         let number = line.port.offer()?;
-        line.filling = !self.at_once;
+        line.filling = true;
         line.port.set_open(true);
         if line.unsent.is_empty() {
             std::mem::swap(&mut line.unsent, &mut worker.outgoing);
@@ -269,7 +268,6 @@ impl Lines {
         }
         if self.at_once {
             self.write_ahead(waiting, now);
-            self.of.values_mut().for_each(|line| line.filling = false);
         } else {
             self.wake_turn();
         }
@@ -289,7 +287,6 @@ impl Lines {
         let mut done = true;
         for line in self.of.values_mut() {
             done &= line.flush();
-            line.filling = false;
         }
         done
     }
@@ -306,8 +303,7 @@ impl Lines {
         }
         let Behind { number, place, abandoned, .. } = line.behind.pop_front()?;
         self.ahead -= 1;
-        line.since = Some(now);
-        line.port.set_waited(false);
+        line.start(now);
         Some(match abandoned {
             None => Next::Wanted { number, place },
             Some(request) => Next::Abandoned { number, request },
@@ -430,18 +426,25 @@ impl Lines {
 }
 
 impl Line {
+    /// Records that the worker's next request begins.
+    fn start(&mut self, now: Instant) {
+        self.since = Some(now);
+        self.port.set_waited(false);
+    }
+
     /// Adds a request behind the others.
     fn add(&mut self, frames: &[u8]) {
-        self.filling = true;
         let written = if frames.len() >= LARGE && self.flush() { self.send(frames) } else { 0 };
         self.unsent.extend_from_slice(&frames[written..]);
+        self.filling = true;
     }
 
     /// Writes its bytes to the worker. Returns `false` if the socket is full.
     fn flush(&mut self) -> bool {
         let written = self.send(&self.unsent);
         self.unsent.drain(..written);
-        self.unsent.is_empty()
+        self.filling = !self.unsent.is_empty();
+        !self.filling
     }
 
     /// Writes to the worker as much as its socket takes; returns how much that is.

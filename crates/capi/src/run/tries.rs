@@ -40,9 +40,6 @@ impl Way<'_> {
     }
 
     pub(super) fn retry_after(&self, status: u16) -> Option<Duration> {
-        if status < 400 {
-            return None;
-        }
         let so_far = self.so_far();
         let tries = so_far.timings.retries;
         retry::after_answer(&self.settings.retry, tries, status, &so_far.headers, &self.method)
