@@ -105,12 +105,12 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
         FromWorker::Inform(head) => response(&head, Kind::Inform, payload, out),
         FromWorker::Head(head) => response(&head, Kind::Head, payload, out),
         FromWorker::Body(data) => send::response_body(out, data),
-        FromWorker::End { ready, busy, failed, peak_memory } => {
+        FromWorker::End { ready, busy, failed, took } => {
             assert!(!(ready && busy));
             let flags = if ready { Kind::END_READY } else { 0 }
                 | if busy { Kind::END_BUSY } else { 0 }
                 | if failed { Kind::END_FAILED } else { 0 };
-            send::end(out, flags, peak_memory);
+            send::end(out, flags, took);
         }
         FromWorker::Log(line) => {
             send::log(out, line.level, line.source, line.message, line.context)

@@ -364,7 +364,7 @@ void module_complete_answer(uint8_t flags, bool destroy) {
     try_head();
     /* a callback of header_register_callback() may have ended the first attempt; it is not called again */
     try_head();
-    response_end(flags, zend_memory_peak_usage(true));
+    response_end(flags);
 }
 
 int module_exit_status(void) {
@@ -377,7 +377,7 @@ bool module_finish_request(void) {
     }
     php_output_end_all();
     php_header();
-    response_end(FRAME_FLAG_BUSY, zend_memory_peak_usage(true));
+    response_end(FRAME_FLAG_BUSY);
     return true;
 }
 

@@ -327,7 +327,7 @@ static void check_writing(const struct vector *v) {
         if (strstr(flags, "FAILED") != NULL) {
             bits |= FRAME_FLAG_FAILED;
         }
-        frame_write_end(&out, bits, number(v, "peak"));
+        frame_write_end(&out, bits, number(v, "took"));
     } else if (strcmp(type, "LOG") == 0) {
         char *message = text(v, "message", &len);
         char *context = text(v, "context", &context_len);

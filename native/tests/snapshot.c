@@ -175,7 +175,7 @@ static void compare_kernel_state(void) {
     }
 }
 
-/* QUICK=1 is for emulated processors: two variants of each case, and the long ones are shorter. */
+/* QUICK=1 is for the quick tests and for emulated processors: two variants of each case, and the long ones are shorter. */
 bool is_quick(void) {
     const char *quick = getenv("QUICK");
     return quick != NULL && *quick == '1';

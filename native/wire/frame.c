@@ -269,8 +269,8 @@ void frame_write_body(struct frame_buffer *buffer, const void *bytes, size_t len
     memcpy(begin(buffer, FRAME_BODY, 0, (uint32_t)len), bytes, len);
 }
 
-void frame_write_end(struct frame_buffer *buffer, uint8_t flags, uint64_t peak) {
-    put_u64(begin(buffer, FRAME_END, flags, 8), peak);
+void frame_write_end(struct frame_buffer *buffer, uint8_t flags, uint64_t took) {
+    put_u64(begin(buffer, FRAME_END, flags, 8), took);
 }
 
 void frame_write_log(struct frame_buffer *buffer, uint8_t level, uint8_t source,

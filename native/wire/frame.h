@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 9,
+    FRAME_VERSION = 10,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -137,7 +137,8 @@ void frame_put_header(uint8_t out[FRAME_HEADER], uint8_t type, uint8_t flags, ui
 void frame_write_empty(struct frame_buffer *buffer, uint8_t type);
 void frame_write_hello(struct frame_buffer *buffer, uint32_t pid, const char *php, size_t php_len);
 void frame_write_body(struct frame_buffer *buffer, const void *bytes, size_t len);
-void frame_write_end(struct frame_buffer *buffer, uint8_t flags, uint64_t peak);
+/* took: nanoseconds. */
+void frame_write_end(struct frame_buffer *buffer, uint8_t flags, uint64_t took);
 /* Cuts a message or context that would not fit the frame. */
 void frame_write_log(struct frame_buffer *buffer, uint8_t level, uint8_t source,
     const char *message, size_t message_len, const char *context, size_t context_len);

@@ -292,14 +292,19 @@ impl Lines {
     }
 
     /// Records that a worker's request has ended, `answered` or without having been written. Returns the next one in
-    /// its socket.
-    pub(crate) fn end(&mut self, slot: u32, now: Instant, answered: bool) -> Option<Next> {
+    /// its socket. `took` is by the worker: the time of this process contains its own wait for a processor.
+    pub(crate) fn end(
+        &mut self,
+        slot: u32,
+        now: Instant,
+        answered: bool,
+        took: Option<Duration>,
+    ) -> Option<Next> {
         let line = self.of.get_mut(&slot)?;
         if let Some(since) = line.since.take()
             && answered
-            && !line.port.has_waited()
         {
-            self.service.add(now.saturating_duration_since(since));
+            self.service.add(took.unwrap_or_else(|| now.saturating_duration_since(since)));
         }
         let Behind { number, place, abandoned, .. } = line.behind.pop_front()?;
         self.ahead -= 1;
@@ -429,7 +434,6 @@ impl Line {
     /// Records that the worker's next request begins.
     fn start(&mut self, now: Instant) {
         self.since = Some(now);
-        self.port.set_waited(false);
     }
 
     /// Adds a request behind the others.

@@ -189,10 +189,11 @@ impl Exchange {
                 }
                 Some(Ok(data))
             }
-            Event::End { ready, busy, failed } => {
+            Event::End { ready, busy, failed, took } => {
                 if failed && let Some(observer) = &self.observer {
                     observer.failed();
                 }
+                self.worker().took = Some(took).filter(|_| !busy);
                 self.end(ready, busy);
                 None
             }
@@ -330,8 +331,9 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest, observer
                 continue;
             }
             Some(Ok(Event::Body(_) | Event::Inform(..))) if rest == Rest::Answer => continue,
-            Some(Ok(Event::End { ready, busy, failed: _ })) if rest == Rest::Answer => {
+            Some(Ok(Event::End { ready, busy, failed: _, took })) if rest == Rest::Answer => {
                 lease.ready = ready;
+                lease.took = Some(took).filter(|_| !busy);
                 rest = if busy { Rest::Ready } else { Rest::Upload };
                 continue;
             }

@@ -317,7 +317,7 @@ impl Shared {
                 lines.not_written(&mut worker);
             }
             let now = self.clock.read();
-            if let Some(next) = lines.end(info.slot, now.real, answered) {
+            if let Some(next) = lines.end(info.slot, now.real, answered, worker.took.take()) {
                 return self.pass_on(queue, worker, next, &now);
             }
         }
@@ -420,7 +420,7 @@ impl Shared {
                     worker.info.busy_since.store(0, Ordering::Relaxed);
                     worker.info.life.set_state(WorkerState::Idle);
                     queue.lines.not_written(&mut worker);
-                    queue.lines.end(worker.info.slot, now, false);
+                    queue.lines.end(worker.info.slot, now, false, None);
                     queue.leased -= 1;
                     queue.idle.push_back(worker);
                 }

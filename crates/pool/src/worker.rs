@@ -37,7 +37,7 @@ pub(crate) enum Event {
     Inform(StatusCode, HeaderMap),
     Head(Head),
     Body(Bytes),
-    End { ready: bool, busy: bool, failed: bool },
+    End { ready: bool, busy: bool, failed: bool, took: Duration },
     Spawned { slot: u32, pid: u32 },
     Exited { pid: u32, status: u32, processor_time: Duration },
     Failed { slot: u32, errno: u32 },
@@ -126,8 +126,8 @@ impl FrameReader {
                 }
                 FromWorker::Head(head) => Event::Head(build_head(&head, &payload)?),
                 FromWorker::Body(_) => Event::Body(payload),
-                FromWorker::End { ready, busy, failed, peak_memory: _ } => {
-                    Event::End { ready, busy, failed }
+                FromWorker::End { ready, busy, failed, took } => {
+                    Event::End { ready, busy, failed, took: Duration::from_nanos(took) }
                 }
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
                 FromWorker::Exited { pid, status, processor_time } => {
@@ -261,8 +261,6 @@ pub(crate) struct Port {
     sent: AtomicU64,
     /// The current request is written completely, so that another one may follow it.
     open: AtomicBool,
-    /// The worker had to wait for more of the current request's body.
-    waited: AtomicBool,
 }
 
 impl Port {
@@ -282,16 +280,6 @@ impl Port {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
-    }
-
-    /// Records whether the worker had to wait for the client of its request: then the time that it took says nothing
-    /// about others.
-    pub(crate) fn set_waited(&self, waited: bool) {
-        self.waited.store(waited, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_waited(&self) -> bool {
-        self.waited.load(Ordering::Relaxed)
     }
 
     /// Returns the number for a request that is about to be written, as a whole, behind those that the worker has.
@@ -335,6 +323,8 @@ pub(crate) struct Worker {
     pub(crate) port: Arc<Port>,
     /// The worker reads the next request at once; otherwise it cleans up first.
     pub(crate) ready: bool,
+    /// How long its last request has taken, if the worker was free when it said so.
+    pub(crate) took: Option<Duration>,
     /// Bytes to write to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,
     /// Number of bytes at the beginning of `outgoing` that belong to earlier requests, which were withdrawn.
@@ -352,7 +342,6 @@ impl Worker {
             counters,
             sent: AtomicU64::new(0),
             open: AtomicBool::new(false),
-            waited: AtomicBool::new(false),
         };
         Self {
             info,
@@ -360,6 +349,7 @@ impl Worker {
             reader: FrameReader::new(Sender::Worker),
             port: Arc::new(port),
             ready: false,
+            took: None,
             outgoing: Vec::new(),
             earlier: 0,
         }

@@ -200,8 +200,9 @@ pub enum FromWorker<'a> {
         busy: bool,
         /// A fatal error has ended the response early.
         failed: bool,
-        /// Peak of PHP's memory in bytes.
-        peak_memory: u64,
+        /// Time from the request's start to this frame, in nanoseconds, without the time in which the worker waited
+        /// for the request's body.
+        took: u64,
     },
     /// A log line.
     Log(Output<'a>),
@@ -318,7 +319,7 @@ impl<'a> FromWorker<'a> {
                 ready: header.flags & Kind::END_READY != 0,
                 busy: header.flags & Kind::END_BUSY != 0,
                 failed: header.flags & Kind::END_FAILED != 0,
-                peak_memory: read.u64()?,
+                took: read.u64()?,
             },
             Kind::Log => {
                 let (level, source) = (read.u8()?, read.u8()?);

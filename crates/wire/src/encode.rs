@@ -77,10 +77,11 @@ pub fn response_body(buffer: &mut Vec<u8>, data: &[u8]) {
     }
 }
 
-/// Writes END; `flags` is 0, [`Kind::END_READY`] or [`Kind::END_BUSY`], and [`Kind::END_FAILED`] or not.
-pub fn end(buffer: &mut Vec<u8>, flags: u8, peak_memory: u64) {
+/// Writes END; `flags` is 0, [`Kind::END_READY`] or [`Kind::END_BUSY`], and [`Kind::END_FAILED`] or not; `took` in
+/// nanoseconds.
+pub fn end(buffer: &mut Vec<u8>, flags: u8, took: u64) {
     let start = begin(buffer);
-    buffer.extend_from_slice(&peak_memory.to_le_bytes());
+    buffer.extend_from_slice(&took.to_le_bytes());
     finish(buffer, start, Kind::End, flags);
 }
 

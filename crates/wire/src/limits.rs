@@ -1,7 +1,7 @@
 //! The limits of docs/internals/frames.md. `native/wire/frames.h` has the same.
 
 /// Version in HELLO. A worker of another version is not used.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 8;
 /// Maximum payload of any frame in bytes.

@@ -10,10 +10,10 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ext/broker/peer.h"
+#include "ext/monotonic.h"
 
 enum {
     ROOM = 65536 + FRAME_HEADER,
@@ -60,12 +60,6 @@ static void *expect_memory(void *memory) {
         abort();
     }
     return memory;
-}
-
-static int64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
 static void discard(struct exchange *connection) {
@@ -264,7 +258,7 @@ static bool wait_for_input(struct exchange *x) {
     for (;;) {
         int timeout = -1;
         if (x->deadline != INT64_MAX) {
-            int64_t left = x->deadline - now();
+            int64_t left = x->deadline - monotonic_microseconds();
             if (left <= 0) {
                 return false;
             }
@@ -290,7 +284,7 @@ static enum reading read_more(struct exchange *x) {
          * system call less. */
         bool patient = !x->waited && !x->sending;
         if (patient) {
-            int64_t left = x->deadline == INT64_MAX ? 0 : x->deadline - now();
+            int64_t left = x->deadline == INT64_MAX ? 0 : x->deadline - monotonic_microseconds();
             if (left < 0) {
                 return READING_LATE;
             }
@@ -429,7 +423,7 @@ static void give_up(struct exchange *x) {
         x->broken = true;
         return;
     }
-    x->deadline = now() + SETTLE_MS * 1000;
+    x->deadline = monotonic_microseconds() + SETTLE_MS * 1000;
     x->waited = true;
     x->body = NULL;
     while (!x->ended && !x->broken) {

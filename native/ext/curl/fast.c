@@ -6,23 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "ext/broker/exchange.h"
 #include "ext/curl/answer.h"
 #include "ext/curl/inflate.h"
 #include "ext/curl/settings.h"
+#include "ext/monotonic.h"
 
 static unsigned long count;
 
 unsigned long fast_count(void) {
     return count;
-}
-
-static curl_off_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (curl_off_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
 static void copy_text(char *to, size_t room, const char *text, size_t len) {
@@ -214,7 +208,7 @@ static void note_answer(struct handle *handle, const struct call_answer *answer)
     verdict->port = answer->port;
     strcpy(verdict->protocol, answer->protocol == 20 ? "2" : "1.1");
     copy_text(verdict->address, sizeof verdict->address, answer->address, answer->address_len);
-    handle->fast.first_byte = now();
+    handle->fast.first_byte = monotonic_microseconds();
 }
 
 static void note_refusal(struct verdict *verdict, const struct call_no_answer *why) {
@@ -262,7 +256,7 @@ static CURLcode lost(const struct handle *handle) {
 static CURLcode late(const struct handle *handle) {
     const struct fast *fast = &handle->fast;
     char message[CURL_ERROR_SIZE];
-    long spent = (long)((now() - handle->began) / 1000);
+    long spent = (long)((monotonic_microseconds() - handle->began) / 1000);
     if (fast->length >= 0) {
         snprintf(message, sizeof message,
             "Operation timed out after %ld milliseconds with %lld out of %lld bytes received",
@@ -336,7 +330,7 @@ static CURLcode exchange_with_broker(struct handle *handle) {
         call.body = NULL;
     }
     struct exchange *exchange = exchange_begin(&call);
-    handle->fast.prepared = now();
+    handle->fast.prepared = monotonic_microseconds();
     if (exchange == NULL) {
         return result;
     }
@@ -354,14 +348,14 @@ static CURLcode exchange_with_broker(struct handle *handle) {
 
 CURLcode fast_perform(struct handle *handle) {
     struct fast *fast = &handle->fast;
-    curl_off_t began = now();
+    curl_off_t began = monotonic_microseconds();
     fail(handle, CURLE_OK, "");
     CURLcode result = exchange_with_broker(handle);
     if (result == CURLE_COULDNT_CONNECT) {
         /* The broker closed before it had read the call: another broker may listen by now. */
         result = exchange_with_broker(handle);
     }
-    fast->total = now() - began;
+    fast->total = monotonic_microseconds() - began;
     fast->prepared -= began;
     fast->first_byte = fast->first_byte > 0 ? fast->first_byte - began : 0;
     count += result != CURLE_COULDNT_CONNECT;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ext/curl/answer.h"
 #include "ext/curl/cookies.h"
@@ -13,12 +12,7 @@
 #include "ext/curl/info.h"
 #include "ext/curl/route.h"
 #include "ext/curl/settings.h"
-
-static curl_off_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (curl_off_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
-}
+#include "ext/monotonic.h"
 
 #define SET(handle, option, value) libcurl.easy_setopt((handle)->curl, (option), (value))
 
@@ -255,7 +249,7 @@ bool hop_begin(struct handle *handle, bool alone) {
     if (url == NULL || settings_socket() == NULL) {
         return false;
     }
-    handle->began = now();
+    handle->began = monotonic_microseconds();
     return begin_step(handle, url);
 }
 
@@ -277,7 +271,7 @@ static CURLcode fail(const struct handle *handle, CURLcode code, const char *mes
 /* Returns the rest of the time that the application allows for the whole call. */
 static void set_time_left(const struct handle *handle) {
     long limit = handle_number(handle, CURLOPT_TIMEOUT_MS, 0);
-    long spent = (long)((now() - handle->began) / 1000);
+    long spent = (long)((monotonic_microseconds() - handle->began) / 1000);
     if (limit > 0 && spent > 0) {
         SET(handle, CURLOPT_TIMEOUT_MS, spent < limit ? limit - spent : 1L);
     }
@@ -355,7 +349,7 @@ static bool is_late(const struct handle *handle) {
 static CURLcode late(const struct handle *handle) {
     char message[CURL_ERROR_SIZE];
     snprintf(message, sizeof message, "Connection timed out after %ld milliseconds",
-        (long)((now() - handle->began) / 1000));
+        (long)((monotonic_microseconds() - handle->began) / 1000));
     return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
 }
 

@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "ext/monotonic.h"
 
 /* More than this is no limit: Symfony sets PHP_INT_MAX. */
 enum { NO_LIMIT = 1000000 };
@@ -16,11 +17,8 @@ enum { HOPS = 128 };
 
 void limits_init(struct limits *limits, CURLM *multi) {
     static unsigned long long last;
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
     /* by the clock too: a snapshot's restore puts the count back */
-    unsigned long long id =
-        (unsigned long long)time.tv_sec * 1000000000 + (unsigned long long)time.tv_nsec;
+    unsigned long long id = monotonic_nanoseconds();
     last = id > last ? id : last + 1;
     *limits = (struct limits){.multi = multi, .id = last};
     limits->held_end = &limits->held;

@@ -66,7 +66,6 @@ struct databases {
 extern struct databases *db; /* NULL: nothing is followed */
 
 /* The monotonic clock. */
-uint64_t databases_nanoseconds(void);
 uint64_t databases_milliseconds(void);
 /* Random bytes; without them the process ends. */
 void databases_draw(void *to, size_t len);

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "ext/monotonic.h"
 #include "sapi/databases/connections.h"
 #include "sapi/databases/guard.h"
 #include "sapi/databases/places.h"
@@ -28,14 +28,8 @@ enum {
 
 struct databases *db;
 
-uint64_t databases_nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 uint64_t databases_milliseconds(void) {
-    return databases_nanoseconds() / 1000000;
+    return monotonic_nanoseconds() / 1000000;
 }
 
 void databases_draw(void *to, size_t len) {
@@ -108,7 +102,7 @@ bool databases_await(void) {
         if (connection->fd == 0 || !connection->awaited) {
             continue;
         }
-        began = began == 0 ? databases_nanoseconds() : began;
+        began = began == 0 ? monotonic_nanoseconds() : began;
         const char *why = resets_finish(connection);
         if (why != NULL) {
             resets_retire(connection, why);
@@ -116,7 +110,7 @@ bool databases_await(void) {
         if (++connection->resets == LASTING) {
             databases_guard_lasted(connection->server);
         }
-        uint64_t took = databases_nanoseconds() - connection->sent_at;
+        uint64_t took = monotonic_nanoseconds() - connection->sent_at;
         db->resets++;
         db->reset_ns += took;
         if (connection->place != NULL) {
@@ -125,7 +119,7 @@ bool databases_await(void) {
     }
     if (began != 0) {
         /* an eighth: one that is late changes nothing, a few do, and none for long */
-        uint64_t waited = databases_nanoseconds() - began;
+        uint64_t waited = monotonic_nanoseconds() - began;
         waited = waited < 8 * LATE_NS ? waited : 8 * LATE_NS;
         db->waited_ns += waited / 8 - db->waited_ns / 8;
     }
@@ -267,7 +261,7 @@ void databases_end_request(void) {
         if (!session_is_used(&connection->session) && session_doubt(&connection->session) == NULL) {
             continue;
         }
-        connection->sent_at = databases_nanoseconds();
+        connection->sent_at = monotonic_nanoseconds();
         const char *why = resets_write(connection);
         if (why != NULL) {
             resets_retire(connection, why);

@@ -314,7 +314,7 @@ bool boot_ahead_await(struct worker_run *run) {
     }
     wait_for_request(run);
     if (!await_begin_request()) {
-        response_end(run->model->end_flags(), zend_memory_peak_usage(true));
+        response_end(run->model->end_flags());
         end_life(run);
     }
     worker_run_continues(run);

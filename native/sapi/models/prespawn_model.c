@@ -37,7 +37,7 @@ static bool await(struct worker_run *run) {
         _exit(0);
     }
     if (!await_begin_request()) {
-        response_end(0, zend_memory_peak_usage(true));
+        response_end(0);
         _exit(0);
     }
     worker_run_continues(run);

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "ext/header_line.h"
+#include "ext/monotonic.h"
 #include "sapi/output/log.h"
 #include "sapi/request/channel.h"
 #include "sapi/request/request.h"
@@ -27,6 +28,7 @@ static bool gone;    /* the client no longer takes the answer */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
 static bool busy; /* END announced it: the server waits for READY */
+static uint64_t begun; /* in nanoseconds */
 
 void response_prepare(void) {
     if (body == NULL) {
@@ -36,6 +38,7 @@ void response_prepare(void) {
 }
 
 void response_begin(void) {
+    begun = monotonic_nanoseconds() - channel_waited();
     frame_buffer_free(&head);
     head = (struct frame_buffer){.data = head_room, .cap = HEAD_ROOM, .has_room = true};
     body_len = 0;
@@ -209,7 +212,7 @@ bool response_flush(void) {
     return !gone;
 }
 
-void response_end(uint8_t flags, uint64_t peak) {
+void response_end(uint8_t flags) {
     if (ended) {
         return;
     }
@@ -229,7 +232,7 @@ void response_end(uint8_t flags, uint64_t peak) {
     }
     uint8_t room[END_ROOM];
     struct frame_buffer end = {.data = room, .cap = sizeof room, .has_room = true};
-    frame_write_end(&end, flags, peak);
+    frame_write_end(&end, flags, monotonic_nanoseconds() - channel_waited() - begun);
     send_all(NULL, 0, &end);
     ended = true;
     busy = (flags & FRAME_FLAG_BUSY) != 0;

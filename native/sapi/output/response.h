@@ -25,7 +25,7 @@ bool response_write(const char *data, size_t len);
 /* Sends what has been collected. False as above. */
 bool response_flush(void);
 /* Sends the rest and END, unless that has happened. */
-void response_end(uint8_t flags, uint64_t peak);
+void response_end(uint8_t flags);
 
 bool response_has_head(void);
 bool response_ended(void);

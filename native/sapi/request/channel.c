@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ext/monotonic.h"
 #include "sapi/options.h"
 #include "sapi/output/log.h"
 #include "snapshot/snapshot.h"
@@ -19,6 +20,7 @@ static struct channel {
     bool gone;                  /* sending is pointless */
     bool closed;                /* the server sends no more */
     bool waited, waited_before; /* for the last frame, and for the one before */
+    uint64_t waiting;           /* nanoseconds since the start, all together */
     size_t in_start, in_end;
     uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
 } * c;
@@ -142,6 +144,31 @@ static void wait_for_input(void) {
     }
 }
 
+/* Less than 1: the end, an error, or nothing is there and it must not wait. */
+static ssize_t receive(void *to, size_t len, bool waits) {
+    uint64_t since = 0;
+    int flags = MSG_DONTWAIT;
+    for (;;) {
+        ssize_t got = recv(c->fd, to, len, flags);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        bool empty = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+        if (empty && waits) {
+            c->waited = true;
+            since = monotonic_nanoseconds();
+            wait_for_input();
+            flags = 0;
+            continue;
+        }
+        if (since != 0) {
+            c->waiting += monotonic_nanoseconds() - since;
+        }
+        c->closed = c->closed || (got <= 0 && !empty);
+        return got;
+    }
+}
+
 /* Reads at most `most` bytes behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
 static bool fill(bool waits, size_t most) {
     if (c->in_start > 0) {
@@ -163,26 +190,9 @@ static bool fill(bool waits, size_t most) {
         c->closed = len == 0;
         return len > 0;
     }
-    int flags = MSG_DONTWAIT;
-    for (;;) {
-        ssize_t got = recv(c->fd, c->in + c->in_end, room, flags);
-        bool empty = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-        if (got > 0) {
-            c->in_end += (size_t)got;
-            return true;
-        }
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (empty && waits) {
-            c->waited = true;
-            wait_for_input();
-            flags = 0;
-            continue;
-        }
-        c->closed = c->closed || !empty;
-        return false;
-    }
+    ssize_t got = receive(c->in + c->in_end, room, waits);
+    c->in_end += got > 0 ? (size_t)got : 0;
+    return got > 0;
 }
 
 bool channel_next(struct frame_header *header) {
@@ -205,19 +215,16 @@ bool channel_next(struct frame_header *header) {
     return true;
 }
 
+uint64_t channel_waited(void) {
+    return c->waiting;
+}
+
 size_t channel_read_some(void *to, size_t len) {
     if (c->in_start == c->in_end) {
         c->in_start = c->in_end = 0;
         if (!c->closed && !muted) {
-            ssize_t got;
-            do {
-                got = recv(c->fd, to, len, 0);
-            } while (got < 0 && errno == EINTR);
-            if (got <= 0) {
-                c->closed = true;
-                return 0;
-            }
-            return (size_t)got;
+            ssize_t got = receive(to, len, true);
+            return got > 0 ? (size_t)got : 0;
         }
         if (!fill(true, len)) {
             return 0;

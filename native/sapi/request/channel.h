@@ -45,6 +45,8 @@ bool channel_next(struct frame_header *header);
 bool channel_read(void *to, size_t len);
 /* Reads between 1 and `len` bytes of payload, buffered bytes first; 0 if the server has gone. */
 size_t channel_read_some(void *to, size_t len);
+/* Returns for how many nanoseconds this process has waited for input since its start. */
+uint64_t channel_waited(void);
 
 /* Returns whether an ABORT has arrived behind `skip` bytes and all whole frames of a request body. Does not wait. */
 bool channel_sees_abort(size_t skip);

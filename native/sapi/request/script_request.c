@@ -275,6 +275,6 @@ void script_request_answer(uint8_t flags) {
             php_header();
             settle_exception();
         }
-        response_end(flags, zend_memory_peak_usage(true));
+        response_end(flags);
     }
 }

@@ -117,13 +117,7 @@ impl Upload {
                 worker.port.set_open(self.sent && !self.alone);
                 return Poll::Ready(Ok(()));
             }
-            match self.poll_piece(worker, cx) {
-                Poll::Ready(done) => done?,
-                Poll::Pending => {
-                    worker.port.set_waited(true);
-                    return Poll::Pending;
-                }
-            }
+            ready!(self.poll_piece(worker, cx))?;
         }
     }
 

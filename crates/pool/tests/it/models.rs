@@ -212,14 +212,14 @@ fn post<B>(body: B) -> Request<B> {
     Request::post("/echo").extension(context()).body(body).unwrap()
 }
 
-/// A body that arrives in pieces of 1000 bytes: the first while a worker retires, the last after that.
-struct Trickle {
+/// A body that arrives in pieces of 1000 bytes, with 10 ms between two.
+pub(crate) struct Trickle {
     pieces: std::ops::Range<u8>,
     pause: Pin<Box<Sleep>>,
 }
 
 impl Trickle {
-    fn of(pieces: std::ops::Range<u8>) -> Self {
+    pub(crate) fn of(pieces: std::ops::Range<u8>) -> Self {
         Self { pieces, pause: Box::pin(tokio::time::sleep(Duration::ZERO)) }
     }
 }

@@ -255,8 +255,8 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
         FromWorker::Inform(inform) => head("INFORM", inform),
         FromWorker::Head(final_head) => head("HEAD", final_head),
         FromWorker::Body(data) => fields([("type", "BODY".into()), ("bytes", escape(data))]),
-        FromWorker::End { peak_memory, .. } => {
-            fields([("type", "END".into()), ("peak", peak_memory.to_string())])
+        FromWorker::End { took, .. } => {
+            fields([("type", "END".into()), ("took", took.to_string())])
         }
         FromWorker::Log(line) => fields([
             ("type", "LOG".into()),
@@ -399,7 +399,7 @@ fn every_valid_vector_encodes_as_described() {
                 vector.pairs().for_each(|(name, value)| writer.pair(&name, &value));
                 writer.finish().unwrap();
             }
-            "END" => wire::send::end(&mut bytes, vector.flags(), vector.number("peak")),
+            "END" => wire::send::end(&mut bytes, vector.flags(), vector.number("took")),
             "LOG" => wire::send::log(
                 &mut bytes,
                 vector.number("level"),

@@ -6,6 +6,7 @@ use http_body_util::Full;
 use pool::{CompleteBody, DispatchError, Pool};
 
 use super::{KNOWN, died, learn, send, start_deep, until_ahead};
+use crate::models::Trickle;
 use crate::{context, options, text};
 
 /// Sends a request whose body has arrived completely.
@@ -145,4 +146,17 @@ async fn a_drain_answers_bodies_that_are_ahead() {
     long.await.unwrap().unwrap();
     are_echoed(forms).await;
     assert_eq!(pool.status().crashes, 0);
+}
+
+#[tokio::test]
+async fn the_time_in_which_a_body_arrives_is_not_the_applications() {
+    let pool = start_deep(options(1)).await;
+    for _ in 0..KNOWN {
+        let slow = Trickle::of(b'a'..b'd');
+        let request = http::Request::post("/length").extension(context()).body(slow).unwrap();
+        assert_eq!(text(pool.dispatch(request).await.unwrap()).await, "3000");
+    }
+    let first = send(&pool, "/sleep?300");
+    are_echoed(three_forms(&pool).await).await;
+    first.await.unwrap().unwrap();
 }

@@ -32,7 +32,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::send::ResponseWriter;
 use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
@@ -95,6 +95,7 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
         taken: 0,
         input: Vec::new(),
         last: true,
+        begun: Instant::now(),
     };
     worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
     if manner.refuse {
@@ -154,6 +155,8 @@ struct Worker<'a> {
     input: Vec<u8>,
     /// True once the body of the request was read completely.
     last: bool,
+    /// When the request began, later by the time in which its body was waited for.
+    begun: Instant,
 }
 
 struct Request {
@@ -214,10 +217,12 @@ impl Worker<'_> {
                 });
             }
             let mut buffer = [0; 16_384];
+            let since = Instant::now();
             match (&*self.socket).read(&mut buffer) {
                 Ok(0) | Err(_) => return None,
                 Ok(got) => self.input.extend_from_slice(&buffer[..got]),
             }
+            self.begun += since.elapsed();
         }
     }
 
@@ -229,6 +234,7 @@ impl Worker<'_> {
             match self.frame()? {
                 Input::Request(request) => {
                     if self.begin() {
+                        self.begun = Instant::now();
                         return Some(request);
                     }
                 }
@@ -268,12 +274,17 @@ impl Worker<'_> {
     }
 
     fn whole(&mut self, body: &[u8]) {
-        let ready = self.ready;
         self.send(|out| {
             head(out, 200);
             wire::send::response_body(out, body);
-            wire::send::end(out, ready, 0);
         });
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let (ready, took) = (self.ready, self.begun.elapsed().as_nanos());
+        let took = took.try_into().expect("less than a century");
+        self.send(|out| wire::send::end(out, ready, took));
     }
 
     fn publish(&mut self, event: &[u8], data: &[u8]) {
@@ -286,7 +297,6 @@ impl Worker<'_> {
     /// Sends the response. A returned status means that the worker exits with it.
     fn answer(&mut self, request: &Request) -> Option<u32> {
         let pause = Duration::from_millis(request.number);
-        let ready = self.ready;
         match request.path.trim_end_matches(".php") {
             "/request" => self.whole(&request.variables),
             "/echo" => {
@@ -294,7 +304,7 @@ impl Worker<'_> {
                 while let Some(data) = self.body() {
                     self.send(|out| wire::send::response_body(out, &data));
                 }
-                self.send(|out| wire::send::end(out, ready, 0));
+                self.end();
             }
             "/length" => {
                 let mut length = 0;
@@ -313,7 +323,7 @@ impl Worker<'_> {
                         return Some(0);
                     }
                 }
-                self.send(|out| wire::send::end(out, ready, 0));
+                self.end();
             }
             "/drip" => return self.drip(request.number),
             "/sleep" => {
@@ -419,7 +429,6 @@ impl Worker<'_> {
     }
 
     fn drip(&mut self, pieces: u64) -> Option<u32> {
-        let ready = self.ready;
         self.send(|out| head(out, 200));
         for piece in 0..pieces {
             sleep(Duration::from_millis(20));
@@ -429,7 +438,7 @@ impl Worker<'_> {
             }
             self.send(|out| wire::send::response_body(out, b"drop\n"));
         }
-        self.send(|out| wire::send::end(out, ready, 0));
+        self.end();
         None
     }
 }
