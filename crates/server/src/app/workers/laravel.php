@@ -205,12 +205,8 @@ use Symfony\Component\HttpFoundation\Response;
     $maintenance = $folder . '/storage/framework/maintenance.php';
     $request = null;
     $isWarmUp = false;
-    $files = [];
-    $handle = static function () use ($kernel, $maintenance, $capture, $answer, &$request, &$isWarmUp, &$files): void {
+    $handle = static function () use ($kernel, $maintenance, $capture, $answer, &$request, &$isWarmUp): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
-        foreach ($files as $file) {
-            $file->reopenIfReplaced();
-        }
         // `artisan down --render` writes this page. It ends the script unless the visitor has the bypass cookie.
         if (is_file($maintenance)) {
             (static fn (): mixed => require $maintenance)();
@@ -244,9 +240,7 @@ use Symfony\Component\HttpFoundation\Response;
         require_once __DIR__ . '/databases.php';
         require_once __DIR__ . '/sqlite_file.php';
         hearth_on_worker_start(static fn () => Databases::ofLaravel($app));
-        hearth_on_worker_start(static function () use ($app, &$files): void {
-            $files = SqliteFile::ofLaravel($app);
-        });
+        hearth_on_worker_start(static fn () => SqliteFile::ofLaravel($app));
     }
 
     while (hearth_handle_request($handle)) {

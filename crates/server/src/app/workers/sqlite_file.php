@@ -7,6 +7,7 @@
  * - Nothing is written, and nothing is thrown. Where the database cannot be opened, requests open their own and find the reason.
  * - A file that was replaced since is not used: a request opens the one that is there. The old one is not closed, because SQLite would
  *   remove the write-ahead log of the new one with it.
+ * - A request of Laravel that needs no database does not look at the file.
  */
 
 declare(strict_types=1);
@@ -31,21 +32,27 @@ final class SqliteFile
     ) {
     }
 
-    /** @return list<self> Laravel: the default connection, if it is one */
-    public static function ofLaravel(\Illuminate\Contracts\Container\Container $app): array
+    /** @var list<self> Laravel's */
+    private static array $files = [];
+
+    /** Laravel: the default connection, if it is one */
+    public static function ofLaravel(\Illuminate\Contracts\Container\Container $app): void
     {
         [$name, $driver] = Databases::defaultOfLaravel($app->make('config'));
         if ($driver !== 'sqlite' || !$app->bound('db')) {
-            return [];
+            return;
         }
-        return self::open(
+        self::$files = self::open(
             static function () use ($app): array {
                 $connection = $app->make('db')->connection();
                 return [$connection->getPdo(), $connection->getReadPdo()];
             },
-            static fn () => $app->make('db')->reconnect($name),
+            static fn (): object => $app->make('db')->reconnect($name),
             static fn () => $app->make('db')->purge($name),
         );
+        foreach (self::$files as $file) {
+            $file->putInto($app->make('db')->connection());
+        }
     }
 
     /** @return list<self> Symfony: Doctrine's connections */
@@ -69,10 +76,25 @@ final class SqliteFile
     /** Called when a request begins. */
     public function reopenIfReplaced(): void
     {
-        clearstatcache();
-        if (!file_exists($this->path) || fileinode($this->path) !== $this->inode) {
+        if ($this->isReplaced()) {
             ($this->reopen)();
         }
+    }
+
+    /** Laravel takes a closure in place of a database, and calls it when a request needs the database. */
+    private function putInto(\Illuminate\Database\Connection $connection): void
+    {
+        [$write, $read] = $this->open;
+        $connection->setPdo(fn (): \PDO => $this->isReplaced() ? ($this->reopen)()->getPdo() : $write);
+        if ($connection->getRawReadPdo() !== null) {
+            $connection->setReadPdo(fn (): \PDO => $this->isReplaced() ? ($this->reopen)()->getReadPdo() : $read);
+        }
+    }
+
+    private function isReplaced(): bool
+    {
+        clearstatcache();
+        return !is_file($this->path) || fileinode($this->path) !== $this->inode;
     }
 
     /**
