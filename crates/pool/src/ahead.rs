@@ -14,6 +14,7 @@
 //!   [`LONGEST_LINE`] of work.
 //! - No request waits behind one that takes unusually long while another worker becomes free: it is withdrawn.
 
+mod service_time;
 #[cfg(test)]
 mod tests;
 
@@ -27,84 +28,22 @@ use rustix::io::Errno;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use self::service_time::ServiceTime;
 use crate::backlog::Backlog;
 use crate::exchange::Observer;
 use crate::info::{CurrentRequest, WorkerInfo};
 use crate::lease::Grant;
+use crate::scheduling;
 use crate::worker::{Port, Worker};
 
 /// Maximum number of requests with a worker.
 const DEEPEST: usize = 16;
-/// Maximum work in a worker's socket.
-const LONGEST_LINE: Duration = Duration::from_millis(10);
-/// A running request blocks its worker's line if it has taken longer than this, and than [`UNUSUAL`] average ones.
-const LEAST_STALL: Duration = Duration::from_millis(5);
-const UNUSUAL: f64 = 8.0;
-/// Number of requests before anything is concluded from their times.
-const SAMPLES: u32 = 8;
-/// Weight of one sample.
-const WEIGHT: f64 = 1.0 / 16.0;
 /// Maximum size of a request that is written ahead.
 pub(crate) const LARGEST: usize = 32 * 1024;
 /// Maximum size of all requests behind the running one: a worker's socket takes them at once (`SO_SNDBUF`, 208 KiB).
 const LARGEST_LINE: usize = 5 * LARGEST;
 /// A request of this size is written from where it is: to copy it costs more than to write it alone.
 const LARGE: usize = 8 * 1024;
-
-/// Average time of a request, weighted exponentially, and what follows from it.
-#[derive(Debug)]
-pub(crate) struct ServiceTime {
-    seconds: f64,
-    samples: u32,
-    depth: usize,
-    stall: Duration,
-}
-
-impl Default for ServiceTime {
-    fn default() -> Self {
-        Self { seconds: 0.0, samples: 0, depth: 1, stall: LEAST_STALL }
-    }
-}
-
-impl ServiceTime {
-    pub(crate) fn add(&mut self, took: Duration) {
-        self.samples = self.samples.saturating_add(1);
-        // The mean of the first samples, then a moving average.
-        let weight = WEIGHT.max(1.0 / f64::from(self.samples));
-        self.seconds += (took.as_secs_f64() - self.seconds) * weight;
-        let unusual = self.seconds * UNUSUAL;
-        self.stall = if unusual > LEAST_STALL.as_secs_f64() {
-            Duration::try_from_secs_f64(unusual).unwrap_or(Duration::MAX)
-        } else {
-            LEAST_STALL
-        };
-        if self.samples >= SAMPLES {
-            let fit = LONGEST_LINE.as_secs_f64() / self.seconds.max(1e-9);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "as intended: it saturates"
-            )]
-            let fit = fit as usize;
-            self.depth = fit.clamp(1, DEEPEST);
-        }
-    }
-
-    /// Returns how many requests may be with a worker, the running one included.
-    pub(crate) fn depth(&self) -> usize {
-        self.depth
-    }
-
-    /// Returns whether requests are known to take so long that none is written ahead.
-    fn is_long(&self) -> bool {
-        self.samples >= SAMPLES && self.depth == 1
-    }
-
-    /// Returns after which time a running request blocks its worker's line.
-    fn stall(&self) -> Duration {
-        self.stall
-    }
-}
 
 /// A request that waits for a worker.
 #[derive(Debug)]
@@ -268,6 +207,7 @@ impl Lines {
         }
         if self.at_once {
             self.write_ahead(waiting, now);
+            scheduling::turn(self.ahead > 0);
         } else {
             self.wake_turn();
         }
@@ -283,6 +223,7 @@ impl Lines {
         if !self.at_once && self.has_to_arrange(waiting) {
             self.write_ahead(waiting, Instant::now);
         }
+        scheduling::turn(self.ahead > 0);
         self.woken = false;
         let mut done = true;
         for line in self.of.values_mut() {
@@ -360,6 +301,9 @@ impl Lines {
         let stall = self.service.stall();
         let stalled = self.of.values().filter(|line| line.is_stalled(stall, now));
         let stalled: Vec<u32> = stalled.map(|line| line.port.info.slot).collect();
+        if !stalled.is_empty() {
+            scheduling::be_ordinary();
+        }
         for slot in stalled {
             self.withdraw_all(slot, waiting);
         }
@@ -406,6 +350,13 @@ impl Lines {
         line.port.abort(number);
         if let Some(behind) = line.behind.iter_mut().find(|behind| behind.number == number) {
             behind.abandoned = Some(waiter.request);
+        }
+    }
+
+    /// Called once in a while, also if nothing is to do.
+    pub(crate) fn rest(&self) {
+        if self.ahead == 0 {
+            scheduling::be_ordinary();
         }
     }
 

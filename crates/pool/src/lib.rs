@@ -44,6 +44,7 @@ mod queue;
 mod recent;
 mod sandbox;
 mod scaler;
+mod scheduling;
 mod seats;
 mod shared;
 mod shared_counters;

@@ -468,6 +468,7 @@ impl Shared {
         let (now, patience) = (self.clock.instant(), self.patience(&queue));
         let Queue { waiting, lines, .. } = &mut *queue;
         while waiting.pop_expired(now, patience, |waiter| lines.take_back(waiter)).is_some() {}
+        lines.rest();
         self.look_for_quiet(&mut queue);
     }
 

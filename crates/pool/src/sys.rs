@@ -1,5 +1,6 @@
 //! System calls that `std` does not offer safely. They set descriptor 3 of a started program, its user, its
-//! parent-death signal and its restrictions, read a socket's count of unread bytes, and share memory with a worker.
+//! parent-death signal and its restrictions, read a socket's count of unread bytes, set a thread's scheduling policy, and
+//! share memory with a worker.
 #![expect(
     unsafe_code,
     reason = "pre_exec runs between fork and exec; some system calls have no safe name"
@@ -23,6 +24,20 @@ use tokio::process::Command;
 
 use crate::identity::Identity;
 use crate::sandbox::Confinement;
+
+/// Returns this thread's scheduling policy; `None` if the system does not tell it.
+pub(crate) fn scheduling_policy() -> Option<libc::c_int> {
+    // SAFETY: it takes a number. By its number, because musl's function does nothing.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    libc::c_int::try_from(policy).ok().filter(|policy| *policy >= 0)
+}
+
+/// Sets this thread's scheduling policy to one without priorities; returns whether it was set.
+pub(crate) fn set_scheduling_policy(policy: libc::c_int) -> bool {
+    let none: libc::c_int = 0;
+    // SAFETY: the parameter, a struct of one number, outlives the call.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const none) == 0 }
+}
 
 /// Starts the program of `command` with `descriptor` as number 3, as docs/internals/frames.md requires.
 pub(crate) fn pass_descriptor_3(command: &mut Command, descriptor: OwnedFd) {

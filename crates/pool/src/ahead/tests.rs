@@ -1,5 +1,6 @@
 //! Tests of how deep a line is, and when it is stalled.
 
+use super::service_time::*;
 use super::*;
 
 fn after(times: u32, took: Duration) -> ServiceTime {
