@@ -8,7 +8,6 @@
 //!   written to: a response for each frame, and its log lines.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
@@ -16,9 +15,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use tokio::net::UnixStream;
-use tokio_util::io::poll_read_buf;
 use tracing::debug;
+use unix_stream::Stream;
 use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
@@ -195,7 +193,7 @@ impl FrameReader {
     /// Returns the next event. Cancel safe: received bytes stay in the buffer.
     pub(crate) fn poll_next(
         &mut self,
-        stream: &mut UnixStream,
+        stream: &Stream,
         info: &WorkerInfo,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Event, Gone>> {
@@ -213,7 +211,7 @@ impl FrameReader {
     /// Reads more bytes into the buffer, without parsing them. Returns zero at the end. Cancel safe.
     pub(crate) fn poll_read(
         &mut self,
-        stream: &mut UnixStream,
+        stream: &Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let spare = self.buffer.capacity() - self.buffer.len();
@@ -223,12 +221,7 @@ impl FrameReader {
             // Otherwise there is room for the frame that is being received.
             self.make_room(self.buffer.len() + READ_AHEAD);
         }
-        loop {
-            match ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut self.buffer)) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return Poll::Ready(read),
-            }
-        }
+        stream.poll_read(&mut self.buffer, cx)
     }
 }
 
@@ -318,7 +311,7 @@ impl Port {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
-    pub(crate) stream: UnixStream,
+    pub(crate) stream: Stream,
     pub(crate) reader: FrameReader,
     pub(crate) port: Arc<Port>,
     /// The worker reads the next request at once; otherwise it cleans up first.
@@ -334,7 +327,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(
         info: Arc<WorkerInfo>,
-        stream: UnixStream,
+        stream: Stream,
         counters: Arc<SharedCounters>,
     ) -> Self {
         let port = Port {
@@ -369,7 +362,7 @@ impl Worker {
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Gone>> {
-        self.reader.poll_next(&mut self.stream, &self.info, cx)
+        self.reader.poll_next(&self.stream, &self.info, cx)
     }
 
     /// Returns the next event. Cancel safe.

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::task::Poll;
@@ -24,9 +23,8 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 use rustix::process::Signal;
-use tokio::io::AsyncWrite;
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
+use unix_stream::Stream;
 use wire::Sender;
 
 use crate::clock::Clock;
@@ -47,7 +45,7 @@ const SEND_BUFFER: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Zygote {
     child: Child,
-    socket: UnixStream,
+    socket: Stream,
     reader: FrameReader,
     /// The name of the zygote in log lines; it is not a worker.
     info: Arc<WorkerInfo>,
@@ -74,7 +72,7 @@ enum Owed {
 /// The server's ends of a new worker's descriptors.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    pub(crate) frames: UnixStream,
+    pub(crate) frames: Stream,
     /// A duplicate of the same end, to shut it down when the worker has ended.
     pub(crate) hang_up: OwnedFd,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
@@ -136,7 +134,7 @@ impl Zygote {
         let warm_up = warm_up_frames(options);
         let mut zygote = Self {
             child,
-            socket: UnixStream::from_std(ours)?,
+            socket: Stream::new(ours)?,
             reader: FrameReader::new(Sender::Zygote),
             info,
             php_version: String::new(),
@@ -176,14 +174,14 @@ impl Zygote {
         let mut rest = warm_up;
         let word = std::future::poll_fn(|cx| {
             while !rest.is_empty() {
-                match Pin::new(&mut self.socket).poll_write(cx, rest) {
+                match self.socket.poll_write(rest, cx) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
                     // The zygote has gone; the events that it sent before are still to be read.
                     Poll::Ready(Err(_closed)) => rest = &[],
                 }
             }
-            self.reader.poll_next(&mut self.socket, &self.info, cx)
+            self.reader.poll_next(&self.socket, &self.info, cx)
         })
         .await?;
         if rest.is_empty() {
@@ -229,8 +227,7 @@ impl Zygote {
     /// Returns the zygote's next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
         let event =
-            std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx))
-                .await?;
+            std::future::poll_fn(|cx| self.reader.poll_next(&self.socket, &self.info, cx)).await?;
         self.heard_at = self.clock.now();
         let answered = match event {
             Event::Spawned { slot, .. } | Event::Failed { slot, .. } => Owed::Spawn(slot),
@@ -291,7 +288,7 @@ impl Zygote {
         self.send(&frame, &descriptors)?;
         self.current(Owed::Spawn(slot));
         Ok(Ends {
-            frames: UnixStream::from_std(ours.into())?,
+            frames: Stream::new(ours.into())?,
             hang_up,
             stdout: receiver(stdout)?,
             stderr: receiver(stderr)?,

@@ -25,6 +25,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Empty, Full};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
+use unix_stream::Stream;
 use wire::{AnswerHead, CallBody as Coming, NoAnswer};
 
 use self::link::{Asked, Gone, Link, Out, Upload};
@@ -33,7 +34,6 @@ use super::prepare::{Counted, HEAD_TIMEOUT, Listener, final_answer};
 use super::refusal::Refusal;
 use super::target;
 use super::trace::CallSpan;
-use super::wire::left;
 use crate::request::Spelled;
 use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
@@ -83,6 +83,10 @@ pub(super) async fn serve(
     drain: CancellationToken,
 ) {
     let kept = Kept::new(&listener);
+    let stream = match stream.into_std().and_then(Stream::new) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!(%error, "connection cannot be watched"),
+    };
     let link = Arc::new(Link::new(stream, read));
     let authentic = tokio::select! {
         biased;
@@ -116,7 +120,7 @@ pub(super) async fn serve(
                     biased;
                     served = caller.serve(asked) => served,
                     // Its body may never be read.
-                    () = left(link.stream()), if uploads => Err(Gone::Left),
+                    () = link.stream().closed(), if uploads => Err(Gone::Left),
                 }
             }
             Err(gone) => Err(gone),

@@ -5,11 +5,9 @@
 //! - Nothing is taken from the body before what was taken is in the worker's socket.
 
 use std::io::IoSlice;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use tokio::io::AsyncWrite;
 use tracing::debug;
 
 use super::BoxError;
@@ -85,10 +83,10 @@ impl Upload {
                 let Worker { stream, outgoing, .. } = worker;
                 let head = outgoing.get(self.written..).unwrap_or_default();
                 let written = if self.data.is_empty() {
-                    ready!(Pin::new(stream).poll_write(cx, head))
+                    ready!(stream.poll_write(head, cx))
                 } else {
                     let both = [IoSlice::new(head), IoSlice::new(&self.data)];
-                    ready!(Pin::new(stream).poll_write_vectored(cx, &both))
+                    ready!(stream.poll_write_vectored(&both, cx))
                 };
                 match written {
                     Ok(written) => {

@@ -72,8 +72,8 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
     lines.filter(wanted).collect()
 }
 
-/// Returns the scheduling policy of a process.
-fn policy(pid: u32) -> i32 {
+/// Returns the scheduling policy of a process, of its first thread.
+pub(crate) fn policy(pid: u32) -> i32 {
     const POLICY: usize = 38; // the 41st field of proc(5), the third being the first behind the name
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(") ").unwrap().1;

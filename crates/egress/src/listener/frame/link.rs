@@ -8,9 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use crate::stream::with_buffer;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use rustix::net::RecvFlags;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+use unix_stream::Stream;
 use wire::{CallBody, FromCaller, HEADER_LEN, Header, Kind, Malformed, OPENING, Sender};
 
 /// The bytes that are read at once.
@@ -44,7 +42,7 @@ pub(super) struct Asked {
 /// The connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: UnixStream,
+    stream: Stream,
     input: Mutex<Input>,
     later: Mutex<Later>,
 }
@@ -91,27 +89,27 @@ struct Later {
 
 impl Input {
     /// Reads more bytes. The end of the stream is an error.
-    fn poll_more(&mut self, stream: &UnixStream, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    fn poll_more(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         // More room than data, so that a short read means that no more data are available.
         let room = match wire::peek(&self.buffer, Sender::Caller) {
             Ok(Some(header)) => header.frame_len().saturating_sub(self.buffer.len()) + 1,
             _ => 0,
         };
-        loop {
-            let read = match ready!(stream.poll_read_ready(cx)) {
-                Ok(()) if room > ROOM => {
-                    self.buffer.reserve(room);
-                    stream.try_read_buf(&mut self.buffer)
-                }
-                Ok(()) => read_once(stream, &mut self.buffer),
-                Err(error) => Err(error),
-            };
-            return Poll::Ready(match read {
-                Ok(1..) => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Ok(0) | Err(_) => Err(Gone::Left),
-            });
-        }
+        let read = if room > ROOM {
+            self.buffer.reserve(room);
+            ready!(stream.poll_read(&mut self.buffer, cx))
+        } else {
+            ready!(with_buffer(|bytes| {
+                let bytes = bytes.get_mut(..ROOM).unwrap_or_default();
+                let read = ready!(stream.poll_read_slice(bytes, cx))?;
+                self.buffer.extend_from_slice(bytes.get(..read).unwrap_or_default());
+                Poll::Ready(Ok::<_, io::Error>(read))
+            }))
+        };
+        Poll::Ready(match read {
+            Ok(1..) => Ok(()),
+            Ok(0) | Err(_) => Err(Gone::Left),
+        })
     }
 
     /// Returns the next frame, if it is complete.
@@ -130,7 +128,7 @@ impl Input {
 
     fn poll_frame(
         &mut self,
-        stream: &UnixStream,
+        stream: &Stream,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(Header, Bytes), Gone>> {
         loop {
@@ -142,21 +140,6 @@ impl Input {
     }
 }
 
-/// Reads at most [`ROOM`] bytes. After a short read the next one waits for the reactor, without a system call that finds nothing.
-fn read_once(stream: &UnixStream, buffer: &mut BytesMut) -> io::Result<usize> {
-    let mut read = 0;
-    // The reactor's state is that of the time before the read: data that arrive behind it are not overlooked.
-    let tried = stream.try_io(Interest::READABLE, || {
-        with_buffer(|bytes| {
-            let bytes = bytes.get_mut(..ROOM).unwrap_or_default();
-            read = rustix::net::recv(stream, &mut *bytes, RecvFlags::empty())?.1;
-            buffer.extend_from_slice(bytes.get(..read).unwrap_or_default());
-            if (1..ROOM).contains(&read) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
-        })
-    });
-    if read > 0 { Ok(read) } else { tried }
-}
-
 /// The error of a frame that is not allowed at this point.
 fn unexpected(header: Header) -> Gone {
     Gone::Malformed(Malformed::Type(header.kind as u8))
@@ -164,7 +147,7 @@ fn unexpected(header: Header) -> Gone {
 
 impl Link {
     /// Creates the connection. `read`: the bytes that were already read.
-    pub(super) fn new(stream: UnixStream, read: BytesMut) -> Self {
+    pub(super) fn new(stream: Stream, read: BytesMut) -> Self {
         let input = Input { buffer: read, call: 0, uploading: false, aborted: false };
         Self { stream, input: Mutex::new(input), later: Mutex::default() }
     }
@@ -174,18 +157,8 @@ impl Link {
     }
 
     /// Returns the socket, for observers.
-    pub(super) fn stream(&self) -> &UnixStream {
+    pub(super) fn stream(&self) -> &Stream {
         &self.stream
-    }
-
-    fn poll_output(&self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.stream.poll_write_ready(cx))?;
-            match self.stream.try_write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Later> {
@@ -293,7 +266,7 @@ impl Link {
                 break;
             }
             // They are small, and nothing else is being written: the socket takes them whole but for a caller that does not read.
-            let written = self.poll_output(&later.frames, cx);
+            let written = self.stream.poll_write(&later.frames, cx);
             match written {
                 Poll::Ready(Ok(count)) => {
                     later.frames.drain(..count);
@@ -327,7 +300,7 @@ impl Link {
     /// Writes as much as the socket takes.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, out: &mut Out) -> Poll<Result<(), Gone>> {
         let left = out.frames.get(out.written..).unwrap_or_default();
-        match ready!(self.poll_output(left, cx)) {
+        match ready!(self.stream.poll_write(left, cx)) {
             Ok(count) => {
                 out.written += count;
                 if out.written == out.frames.len() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::Signal;
 use testkit::eventually;
 
+use super::policy;
 use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, command, of_tier, signal};
 
 const CLIENTS: u32 = 16;
@@ -97,4 +98,28 @@ fn killed_workers_and_a_reload_lose_no_request_that_is_ahead_and_run_none_twice(
         let twice: Vec<_> = runs.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "{model}: {twice:?}");
     }
+}
+
+#[test]
+fn while_requests_are_ahead_the_server_displaces_no_worker() {
+    let (site, path) = Site::of_scripts_in("request");
+    site.write("public/page.php", PAGE);
+    let serve = Serve::new(&path).model("request").workers(WORKERS).patient();
+    let hearth = serve.set("server.threads", "1").start();
+    let (over, lost) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let clients_end = OverOnDrop(&over);
+        for client in 0..CLIENTS {
+            let (hearth, over, lost) = (&hearth, &over, &lost);
+            scope.spawn(move || ask(hearth, client, over, lost));
+        }
+        eventually("the server has the policy of its workers", LIMIT, || {
+            policy(hearth.process.pid()) == libc::SCHED_BATCH
+        });
+        drop(clients_end);
+    });
+    eventually("it is scheduled as any again", LIMIT, || {
+        policy(hearth.process.pid()) == libc::SCHED_OTHER
+    });
+    assert_eq!(lost.load(Ordering::Relaxed), 0);
 }

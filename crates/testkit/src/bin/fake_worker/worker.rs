@@ -274,17 +274,24 @@ impl Worker<'_> {
     }
 
     fn whole(&mut self, body: &[u8]) {
-        self.send(|out| {
+        self.end_with(|out| {
             head(out, 200);
             wire::send::response_body(out, body);
         });
-        self.end();
     }
 
     fn end(&mut self) {
+        self.end_with(|_nothing| {});
+    }
+
+    /// Sends these frames and END at once.
+    fn end_with(&mut self, frames: impl FnOnce(&mut Vec<u8>)) {
         let (ready, took) = (self.ready, self.begun.elapsed().as_nanos());
         let took = took.try_into().expect("less than a century");
-        self.send(|out| wire::send::end(out, ready, took));
+        self.send(|out| {
+            frames(out);
+            wire::send::end(out, ready, took);
+        });
     }
 
     fn publish(&mut self, event: &[u8], data: &[u8]) {
