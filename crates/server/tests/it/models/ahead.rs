@@ -105,7 +105,7 @@ fn while_requests_are_ahead_the_server_displaces_no_worker() {
     let (site, path) = Site::of_scripts_in("request");
     site.write("public/page.php", PAGE);
     let serve = Serve::new(&path).model("request").workers(WORKERS).patient();
-    let hearth = serve.set("server.threads", "1").start();
+    let hearth = serve.set("HEARTH_SERVER_THREADS", "1").start();
     let (over, lost) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let clients_end = OverOnDrop(&over);
