@@ -25,6 +25,8 @@
 //! | `/retire` | 200, then exits with 75 and states the reason |
 //! | `/retire-in-cleanup?N` | the same, N milliseconds after an END that lets the next request be written ahead |
 
+#![expect(clippy::disallowed_types, reason = "it has no runtime, and real time")]
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
