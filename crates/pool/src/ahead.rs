@@ -36,6 +36,8 @@ use crate::lease::Grant;
 use crate::scheduling;
 use crate::worker::{Port, Worker};
 
+/// Number of requests ahead, by worker, from which the server waits for its turn.
+const MANY: usize = 2;
 /// Maximum number of requests with a worker.
 const DEEPEST: usize = 16;
 /// Maximum size of a request that is written ahead.
@@ -207,7 +209,6 @@ impl Lines {
         }
         if self.at_once {
             self.write_ahead(waiting, now);
-            scheduling::turn(self.ahead > 0);
         } else {
             self.wake_turn();
         }
@@ -220,10 +221,12 @@ impl Lines {
 
     /// Writes waiting requests ahead and what else is to be written. Returns `false` if a socket is full.
     pub(crate) fn flush(&mut self, waiting: &mut Backlog<Waiter>) -> bool {
-        if !self.at_once && self.has_to_arrange(waiting) {
-            self.write_ahead(waiting, Instant::now);
+        if !self.at_once {
+            if self.has_to_arrange(waiting) {
+                self.write_ahead(waiting, Instant::now);
+            }
+            scheduling::turn(self.ahead >= MANY * self.of.len().max(1));
         }
-        scheduling::turn(self.ahead > 0);
         self.woken = false;
         let mut done = true;
         for line in self.of.values_mut() {

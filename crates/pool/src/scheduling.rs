@@ -1,20 +1,20 @@
 //! The scheduling policy of a thread that serves requests.
 //!
-//! While requests are written ahead, a worker goes on with its next request when it has answered one. If no processor is
+//! While many requests are written ahead, a worker goes on with its next one when it has answered one. If no processor is
 //! idle, the server would displace the worker to read that one answer. In `SCHED_BATCH` a thread that wakes up displaces
 //! no other (sched(7)): the server runs when the workers' sockets are empty or their time slices are over, and finds
 //! several answers.
 //!
 //! Invariants
-//! - Without requests ahead the thread is scheduled as any: then it matters how soon it runs.
+//! - Without many requests ahead the thread is scheduled as any: then it matters how soon it runs.
 //! - So it is while a request takes unusually long: its worker would use its whole time slice each time.
-//! - A policy that an operator has chosen stays.
+//! - A policy that an operator has chosen stays, and where several threads serve requests, that of all.
 
 use std::cell::Cell;
 
 use crate::sys;
 
-/// A turn with requests ahead counts twice. A client with few connections sends its next requests when it has the
+/// A turn with many requests ahead counts twice. A client with few connections sends its next requests when it has the
 /// answers, so that there are none ahead in every other turn.
 const AHEAD: u8 = 2;
 /// The count at which the policy changes; at zero it changes back.
@@ -34,10 +34,10 @@ thread_local! {
     static COUNT: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Records at the end of a turn of this thread whether requests are ahead.
-pub(crate) fn turn(ahead: bool) {
+/// Records at the end of a turn of this thread whether many requests are ahead.
+pub(crate) fn turn(many: bool) {
     let count = COUNT.get();
-    let count = if ahead { (count + AHEAD).min(ENOUGH) } else { count.saturating_sub(1) };
+    let count = if many { (count + AHEAD).min(ENOUGH) } else { count.saturating_sub(1) };
     COUNT.set(count);
     match (count, POLICY.get()) {
         (ENOUGH, Policy::Unknown | Policy::Ordinary) => take(Policy::Batch, libc::SCHED_BATCH),
