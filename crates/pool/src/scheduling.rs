@@ -8,7 +8,8 @@
 //! Invariants
 //! - Without many requests ahead the thread is scheduled as any: then it matters how soon it runs.
 //! - So it is while a request takes unusually long: its worker would use its whole time slice each time.
-//! - A policy that an operator has chosen stays, and where several threads serve requests, that of all.
+//! - A policy that an operator has chosen (`SCHED_FIFO`, `SCHED_IDLE`, …) stays. So does that of several threads that
+//!   serve requests.
 
 use std::cell::Cell;
 
@@ -22,7 +23,6 @@ const ENOUGH: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    Unknown,
     Ordinary,
     Batch,
     /// The operator's, or one that the system does not let this thread change.
@@ -30,8 +30,17 @@ enum Policy {
 }
 
 thread_local! {
-    static POLICY: Cell<Policy> = const { Cell::new(Policy::Unknown) };
+    static POLICY: Cell<Policy> = Cell::new(inherited());
     static COUNT: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Returns the policy that this thread began with. That of a server that was upgraded under load may be `SCHED_BATCH`.
+fn inherited() -> Policy {
+    match sys::scheduling_policy() {
+        Some(libc::SCHED_OTHER) => Policy::Ordinary,
+        Some(libc::SCHED_BATCH) => Policy::Batch,
+        _ => Policy::Fixed,
+    }
 }
 
 /// Records at the end of a turn of this thread whether many requests are ahead.
@@ -40,7 +49,7 @@ pub(crate) fn turn(many: bool) {
     let count = if many { (count + AHEAD).min(ENOUGH) } else { count.saturating_sub(1) };
     COUNT.set(count);
     match (count, POLICY.get()) {
-        (ENOUGH, Policy::Unknown | Policy::Ordinary) => take(Policy::Batch, libc::SCHED_BATCH),
+        (ENOUGH, Policy::Ordinary) => take(Policy::Batch, libc::SCHED_BATCH),
         (0, Policy::Batch) => take(Policy::Ordinary, libc::SCHED_OTHER),
         _ => {}
     }
@@ -55,9 +64,7 @@ pub(crate) fn be_ordinary() {
 }
 
 fn take(policy: Policy, number: libc::c_int) {
-    let may_change =
-        POLICY.get() != Policy::Unknown || sys::scheduling_policy() == Some(libc::SCHED_OTHER);
-    let changed = may_change && sys::set_scheduling_policy(number);
+    let changed = sys::set_scheduling_policy(number);
     POLICY.set(if changed { policy } else { Policy::Fixed });
 }
 
@@ -91,6 +98,18 @@ mod tests {
         turns(8, |_| true);
         assert!(is_batch());
         be_ordinary();
+        assert!(!is_batch());
+    }
+
+    #[test]
+    fn a_policy_that_was_inherited_ends_with_the_first_turn_without_load() {
+        if sys::scheduling_policy() != Some(libc::SCHED_OTHER) {
+            return;
+        }
+        assert!(sys::set_scheduling_policy(libc::SCHED_BATCH));
+        turn(true);
+        assert!(is_batch());
+        turns(2, |_| false);
         assert!(!is_batch());
     }
 
