@@ -27,7 +27,7 @@ static bool has_head;
 static bool gone;    /* the client no longer takes the answer */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
-static bool busy; /* END announced it: the server waits for READY */
+static bool busy;      /* END announced it: the server waits for READY */
 static uint64_t begun; /* in nanoseconds */
 
 void response_prepare(void) {
