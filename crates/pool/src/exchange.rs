@@ -193,7 +193,7 @@ impl Exchange {
                 if failed && let Some(observer) = &self.observer {
                     observer.failed();
                 }
-                self.worker().took = Some(took).filter(|_| !busy);
+                self.worker().took = took;
                 self.end(ready, busy);
                 None
             }
@@ -333,7 +333,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest, observer
             Some(Ok(Event::Body(_) | Event::Inform(..))) if rest == Rest::Answer => continue,
             Some(Ok(Event::End { ready, busy, failed: _, took })) if rest == Rest::Answer => {
                 lease.ready = ready;
-                lease.took = Some(took).filter(|_| !busy);
+                lease.took = took;
                 rest = if busy { Rest::Ready } else { Rest::Upload };
                 continue;
             }

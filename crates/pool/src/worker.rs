@@ -35,7 +35,7 @@ pub(crate) enum Event {
     Inform(StatusCode, HeaderMap),
     Head(Head),
     Body(Bytes),
-    End { ready: bool, busy: bool, failed: bool, took: Duration },
+    End { ready: bool, busy: bool, failed: bool, took: Option<Duration> },
     Spawned { slot: u32, pid: u32 },
     Exited { pid: u32, status: u32, processor_time: Duration },
     Failed { slot: u32, errno: u32 },
@@ -125,7 +125,9 @@ impl FrameReader {
                 FromWorker::Head(head) => Event::Head(build_head(&head, &payload)?),
                 FromWorker::Body(_) => Event::Body(payload),
                 FromWorker::End { ready, busy, failed, took } => {
-                    Event::End { ready, busy, failed, took: Duration::from_nanos(took) }
+                    // With BUSY it goes on.
+                    let took = (!busy).then(|| Duration::from_nanos(took));
+                    Event::End { ready, busy, failed, took }
                 }
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
                 FromWorker::Exited { pid, status, processor_time } => {

@@ -1,4 +1,4 @@
-//! The limits of docs/internals/frames.md. `native/wire/frames.h` has the same.
+//! The limits of docs/internals/frames.md. `native/wire/frame.h` has the same.
 
 /// Version in HELLO. A worker of another version is not used.
 pub const VERSION: u16 = 10;

@@ -14,18 +14,18 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <zend_exceptions.h>
 #include <zend_smart_str.h>
 #include <zend_virtual_cwd.h>
 
+#include "ext/monotonic.h"
 #include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/learned_calls.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
 
-enum { PATIENCE_S = 10 };
+enum { PATIENCE_MS = 10000 };
 
 static int report_fd;
 static bool learns_classes;
@@ -125,13 +125,11 @@ void rehearsal_end(void) {
 
 /* Reads to the end of the report. False when that did not come in time. */
 static bool read_report(smart_str *learned) {
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    const int64_t until = monotonic_microseconds() + PATIENCE_MS * 1000;
     for (;;) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long left = PATIENCE_S - (now.tv_sec - start.tv_sec);
+        int64_t left = (until - monotonic_microseconds()) / 1000;
         struct pollfd wait = {.fd = report_fd, .events = POLLIN};
-        if (left <= 0 || poll(&wait, 1, (int)left * 1000) <= 0) {
+        if (left <= 0 || poll(&wait, 1, (int)left) <= 0) {
             return false;
         }
         char bytes[65536];

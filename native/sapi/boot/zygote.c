@@ -15,9 +15,9 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "ext/monotonic.h"
 #include "sapi/boot/confine.h"
 #include "sapi/options.h"
 #include "sapi/output/backtrace.h"
@@ -131,12 +131,9 @@ static _Noreturn void end(int code) {
     for (size_t i = 0; i < children_len; i++) {
         kill(children[i], SIGTERM);
     }
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    const int64_t until = monotonic_microseconds() + PATIENCE_MS * 1000;
     while (children_len > 0) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long left = PATIENCE_MS - (now.tv_sec - start.tv_sec) * 1000 -
-                    (now.tv_nsec - start.tv_nsec) / 1000000;
+        int64_t left = (until - monotonic_microseconds()) / 1000;
         if (left <= 0) {
             break;
         }

@@ -20,7 +20,7 @@ static struct channel {
     bool gone;                  /* sending is pointless */
     bool closed;                /* the server sends no more */
     bool waited, waited_before; /* for the last frame, and for the one before */
-    uint64_t waiting;           /* nanoseconds since the start, all together */
+    uint64_t waited_ns;         /* for input, since the start */
     size_t in_start, in_end;
     uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
 } * c;
@@ -162,7 +162,7 @@ static ssize_t receive(void *to, size_t len, bool waits) {
             continue;
         }
         if (since != 0) {
-            c->waiting += monotonic_nanoseconds() - since;
+            c->waited_ns += monotonic_nanoseconds() - since;
         }
         c->closed = c->closed || (got <= 0 && !empty);
         return got;
@@ -216,7 +216,7 @@ bool channel_next(struct frame_header *header) {
 }
 
 uint64_t channel_waited(void) {
-    return c->waiting;
+    return c->waited_ns;
 }
 
 size_t channel_read_some(void *to, size_t len) {

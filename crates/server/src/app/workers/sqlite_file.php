@@ -20,6 +20,9 @@ final class SqliteFile
     /** How long a start waits for a process that writes, in milliseconds. */
     private const PATIENCE = 1000;
 
+    /** @var list<self> Laravel's, held for what they hold open */
+    private static array $files = [];
+
     /**
      * @param list<\PDO> $open held, so that no request closes them
      * @param \Closure(): mixed $reopen lets the framework open the database again
@@ -31,9 +34,6 @@ final class SqliteFile
         private \Closure $reopen,
     ) {
     }
-
-    /** @var list<self> Laravel's */
-    private static array $files = [];
 
     /** Laravel: the default connection, if it is one */
     public static function ofLaravel(\Illuminate\Contracts\Container\Container $app): void
